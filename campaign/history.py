@@ -4,6 +4,7 @@
     DIR/ops.jsonl       every request of the workload: invoked, answered, outcome ok | fail | info
     DIR/faults.jsonl    every fault that really happened, and what was counted while it did
     DIR/witness/        one file per process start of a job
+    DIR/events.jsonl    every event that a consumer was told, in the order in which it was
     DIR/final.json      the last read, through the public API, after everything was healed and quiet
     DIR/s3.log          what the object store said of itself
 
@@ -17,7 +18,7 @@ import datetime
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ OK, FAIL, INFO = "ok", "fail", "info"  # happened; did not happen; nobody knows
 SUBMIT, RUN, PAUSE = "submit", "run", "pause"
 RESUME, UPDATE, DELETE = "resume", "update", "delete"
 SIGNAL, ORDER = "signal", "order"  # an order: a run that waits for others like it, which are one run together
+CANCEL = "cancel"  # of a run
+AGAIN = "retry-"  # begins the key of a request that goes on from where a run failed; its id follows
 CHANGES = (PAUSE, RESUME, UPDATE, DELETE)  # of a job that exists
 
 KILLS = (
@@ -211,6 +214,17 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """An event as a consumer heard it."""
+
+    id: str
+    kind: str
+    run: int | None = None
+    fence: int | None = None
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Final:
     runs: tuple[Run, ...]
     jobs: tuple[str, ...]  # names of all jobs, once for each job
@@ -235,6 +249,7 @@ class History:
     noted_late: float = 0.0  # seconds by which the beginning of a hold may be noted too late
     healed_at: int | None = None  # from when on there were no faults; None: not known
     read_at: int = 0  # when the last read was made
+    told: list[Told] = field(default_factory=list)  # what a consumer of events heard, in its order
 
 
 # ── keeping ────────────────────────────────────────────────────────────────────────────────────────
@@ -276,6 +291,11 @@ def load(directory: Path) -> History:
         unkept=read_unkept(directory / "s3.log"),
         queues=tuple(QueuePlan(**queue) for queue in meta.get("queues", ())),
         noted_late=meta.get("noted_late", 0.0),
+        healed_at=meta.get("healed_at"),
+        read_at=meta.get("read_at", 0),
+        told=[Told(**line) for line in _lines(directory / "events.jsonl")]
+        if (directory / "events.jsonl").exists()
+        else [],
     )
 
 
@@ -302,6 +322,12 @@ def _plan(value: dict[str, Any]) -> Plan:
         for task in value.pop("tasks", ())
     ]
     return Plan(**value, tasks=tuple(tasks))
+
+
+def resumed_by(operations: Iterable[Operation]) -> dict[int, int]:
+    """Return which runs go on from where another failed, and which one that is."""
+    answered = (one for one in operations if one.kind == RUN and one.run_id is not None)
+    return {one.run_id or 0: int(one.key.removeprefix(AGAIN)) for one in answered if one.key.startswith(AGAIN)}
 
 
 def _final(value: dict[str, Any]) -> Final:

@@ -1,10 +1,11 @@
-"""Prints what happens in Horae, from the stream of events on NATS: each event once, also after a restart.
+"""Prints what happens in Horae, each event once, also after a restart of Horae or of this program.
 
-    pip install nats-py
-    python examples/events_consumer.py nats://127.0.0.1:4222
+    python examples/events_consumer.py                              from a server of this machine
+    python examples/events_consumer.py https://horae.example        from another; HORAE_TOKEN has the token
+    python examples/events_consumer.py nats://127.0.0.1:4222        from the stream on NATS (pip install nats-py)
 
-The consumer is durable: what happens while this program is away is printed when it comes back. Horae may tell an event
-twice, under the same id; a program that acts on events remembers the ids it has seen.
+What happens while this program is away is printed when it comes back: its place is kept in a file, or by the broker.
+Should it be killed between an event and its place, that event is printed twice, under the same id.
 """
 
 from __future__ import annotations
@@ -12,33 +13,42 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections import OrderedDict
+from pathlib import Path
+from typing import Any
 
-import nats
-from nats.errors import TimeoutError as NothingNew
-
-REMEMBERED = 10_000
+PLACE = Path("events.place")
 
 
-async def main(address: str) -> None:
+def show(event: dict[str, Any]) -> None:
+    about = event["data"]
+    print(event["time"], event["type"], event["subject"], about.get("state", ""), flush=True)  # noqa: T201
+
+
+def from_server(address: str) -> None:
+    from horae import SyncClient
+
+    with SyncClient(address) as client:
+        for event in client.events(after=PLACE.read_text() if PLACE.exists() else None):
+            show(event.data)
+            PLACE.write_text(event.id or "")
+
+
+async def from_nats(address: str) -> None:
+    import nats
+    from nats.errors import TimeoutError as NothingNew
+
     client = await nats.connect(address)
     events = await client.jetstream().pull_subscribe("horae.events.>", durable="example", stream="HORAE_EVENTS")
-    seen: OrderedDict[str, None] = OrderedDict()
     while True:
         try:
             messages = await events.fetch(100, timeout=5)
         except NothingNew:
             continue
         for message in messages:
-            event = json.loads(message.data)
-            if event["id"] not in seen:
-                seen[event["id"]] = None
-                about = event["data"]
-                print(event["time"], event["type"], event["subject"], about.get("state", ""), flush=True)  # noqa: T201
+            show(json.loads(message.data))
             await message.ack()
-        while len(seen) > REMEMBERED:
-            seen.popitem(last=False)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "nats://127.0.0.1:4222"))
+    where = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8080"
+    asyncio.run(from_nats(where)) if where.startswith("nats://") else from_server(where)

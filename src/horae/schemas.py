@@ -308,7 +308,7 @@ class RunDetail(Run, kw_only=True):
     """A run with its earlier attempts."""
 
     attempts: list[Attempt]
-    tasks: Annotated[list[Task] | UnsetType, Meta(description="Of a workflow.")] = UNSET
+    tasks: Annotated[list[Task] | UnsetType, Meta(description="Of a workflow; of a run on every agent: these.")] = UNSET
     awaits: Annotated[
         str | UnsetType, Meta(description="While it is blocked(signal): the name of what it waits to be told.")
     ] = UNSET
@@ -438,6 +438,24 @@ class RunPage(Struct):
     cursor: str | None
 
 
+class Event(Struct):
+    """What happened, as a CloudEvent 1.0."""
+
+    specversion: str
+    id: Annotated[str, Meta(description="The same however often it is told.")]
+    source: Annotated[str, Meta(description="The installation.")]
+    type: Annotated[str, Meta(examples=["horae.run.finished"])]
+    subject: Annotated[str, Meta(examples=["runs/17"])]
+    time: When
+    datacontenttype: str
+    data: Object
+
+
+class EventPage(Struct):
+    items: list[Event]
+    cursor: Annotated[str, Meta(description="Where to go on, always.")]
+
+
 class NodePage(Struct):
     items: list[Node]
     cursor: None = None
@@ -478,6 +496,7 @@ class Token(Struct):
     ]
     kinds: Annotated[list[str] | None, Meta(description="What that agent may take; `*` is any.")]
     labels: Annotated[list[str] | None, Meta(description="What that agent may say to have; `*` is any.")]
+    resources: Annotated[list[str] | None, Meta(description="What that agent may offer at most: gpu=2; `*` is any.")]
 
 
 class NewToken(Token):
@@ -659,9 +678,9 @@ class SubmitPlan(Struct):
 
 SHOWN = (
     After, Approval, ApprovalPage, Artifact, ArtifactPage, Attempt, Callback, CallbackAnswer, CatchUp, Census,
-    ConcurrencyLimit, Cursor, DataResult, Debounce, FieldError, Follower, Handler, HandlerNode, HandlerPage, Health,
-    HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken, Node, NodePage, Overview, PlannedJob, Policy,
-    Preview, Previewed, Problem, Progress, Queue, QueueFigures, QueuePage, RateLimit, Readiness, Rerun,
-    RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage,
-    Share, SubmitPlan, Submitted, TableResult, Task, Token, TokenPage, Trigger, TriggerPage,
+    ConcurrencyLimit, Cursor, DataResult, Debounce, Event, EventPage, FieldError, Follower, Handler, HandlerNode,
+    HandlerPage, Health, HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken, Node, NodePage,
+    Overview, PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures, QueuePage, RateLimit,
+    Readiness, Rerun, RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage, Secret, SecretPage,
+    Segment, SegmentPage, Share, SubmitPlan, Submitted, TableResult, Task, Token, TokenPage, Trigger, TriggerPage,
 )  # fmt: skip

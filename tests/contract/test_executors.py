@@ -482,17 +482,22 @@ async def test_a_script_stops_at_its_first_failing_command(shell: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "code", "words"),
+    ("script", "code", "words", "cause"),
     [
-        ("kill -SEGV $$", -11, "step 1 's1' was killed by SIGSEGV"),
-        ("sh -c 'kill -KILL $$'; exit $?", 137, "step 1 's1' ended with exit code 137 (SIGKILL)"),
-        ("no-such-command", 127, "step 1 's1' ended with exit code 127"),
-        ("-x", 127, "step 1 's1' ended with exit code 127"),
+        ("kill -SEGV $$", -11, "step 1 's1' was killed by SIGSEGV", ""),
+        ("sh -c 'kill -KILL $$'; exit $?", 137, "step 1 's1' ended with exit code 137 (SIGKILL)", "killed"),
+        ("no-such-command", 127, "step 1 's1' ended with exit code 127", "command_missing"),
+        ("-x", 127, "step 1 's1' ended with exit code 127", "command_missing"),
     ],
 )
-async def test_the_message_names_the_exit_code_or_the_signal(shell: Rig, script: str, code: int, words: str) -> None:
-    result, _ = await shell.run(steps(script))
-    assert (result.reason, result.exit_code, result.message) == (Reason.EXIT, code, words)
+async def test_the_message_names_the_exit_code_or_the_signal_and_the_cause(
+    shell: Rig, script: str, code: int, words: str, cause: str
+) -> None:
+    result, text = await shell.run(steps(script))
+    told = json.loads(result.result or "").get("cause", {"code": "", "message": ""})
+    assert (result.reason, result.exit_code, told["code"]) == (Reason.EXIT, code, cause)
+    assert result.message == f"{words}; {told['message']}".removesuffix("; ")
+    assert told["message"] in text.splitlines()[-1]
 
 
 async def test_stdout_and_stderr_keep_their_order(shell: Rig) -> None:
@@ -602,7 +607,8 @@ async def test_output_beyond_what_is_kept_is_bounded_in_memory(shell: Rig) -> No
 async def test_a_flood_of_output_ends_the_attempt(shell: Rig) -> None:
     result, text = await shell.run(steps("yes"))
     assert (result.state, result.reason) == (State.FAILED, Reason.OUTPUT_LIMIT)
-    assert result.message == "stopped in step 1 's1': it wrote more than 10 times the output that is kept"
+    assert result.message.startswith("stopped in step 1 's1': it wrote more than 10 times the output that is kept; ")
+    assert json.loads(result.result or "")["cause"]["code"] == "output_limit"
     assert len(text.encode()) == 1 << 20
 
 

@@ -513,6 +513,7 @@ async def test_closed_networks_are_refused_however_they_are_written(
     assert words in result.message
     assert "E_NETWORK" in result.message
     assert "allowed_networks" in result.message
+    assert json.loads(result.result or "")["cause"]["code"] == "address_refused"
     assert place.connections == 0
 
 
@@ -679,7 +680,9 @@ async def test_a_server_that_never_answers_is_left_at_the_timeout(rig: Rig, plac
     clock.advance(31)
     result = await rig.ended()
     assert (result.state, result.reason) == (State.TIMED_OUT, Reason.TIMEOUT)
-    assert result.message == f"stopped after its timeout of 30.0 s, waiting for the answer of 127.0.0.1:{place.port}"
+    waits = f"stopped after its timeout of 30.0 s, waiting for the answer of 127.0.0.1:{place.port}; "
+    assert result.message.startswith(waits)
+    assert json.loads(result.result or "")["cause"]["code"] == "timeout"
     async with asyncio.timeout(PATIENCE):
         await place.ended.wait()
 

@@ -668,8 +668,9 @@ async def test_what_ends_with_the_agents_keeper_is_lost_and_not_failed(
 
 # ── stopping ──
 
+LATE = "the handler was still running: if it needs more, write in the job, for example, `timeout: 5s`"
 ASKED = [
-    (Reason.TIMEOUT, State.TIMED_OUT, "the attempt ran longer than 2.5 s"),
+    (Reason.TIMEOUT, State.TIMED_OUT, f"the attempt ran longer than 2.5 s; {LATE}"),
     (Reason.REQUESTED, State.CANCELLED, ""),
     (Reason.REPLACED, State.CANCELLED, ""),
 ]
@@ -686,7 +687,8 @@ async def test_an_async_handler_is_cancelled_and_may_tidy_up(
     rig.executor.stop(run_id, Reason.REQUESTED)  # the first word counts
     result = await rig.result(run_id)
     assert (result.state, result.reason, result.message) == (state, reason, message)
-    assert (await rig.log(run_id)).endswith("begun\ntidied up True\n")
+    told = f"── {LATE} ──\n" if reason == Reason.TIMEOUT else ""
+    assert (await rig.log(run_id)).endswith(f"begun\ntidied up True\n{told}")
     assert bystander not in rig.results
 
 

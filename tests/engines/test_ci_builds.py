@@ -80,8 +80,8 @@ def test_a_build_that_needs_packages_is_built_with_a_network_and_told_the_defaul
             assert [one["path"] for one in row["artifacts"]] == ["hello"]
             row, log = built(server, job)
             assert row["status"] == "FAILED"
-            assert "gave it no network, which is the default" in row["message"], log
-            assert "add to the job `network: on`" in log
+            assert "127.0.0.1 is the sandbox itself" in row["message"], log
+            assert f"add to the job `network: [{proxy}]`" in log
     finally:
         server.stop()
 

@@ -25,7 +25,8 @@ def test_code_from_elsewhere_is_walled_and_told_so(server: Server, tmp_path: Pat
     run, log = run_of(server, "build")
 
     assert (run["state"], run["result"]["walls"]) == ("failed", "bubblewrap"), log
-    assert "the sandbox bubblewrap shows it" in run["message"]
+    assert f"{tmp_path}/server/data/horae.db of this machine is hidden" in run["message"]
+    assert run["result"]["cause"]["code"] == "file_hidden"
     assert "secret" in log
 
 

@@ -487,3 +487,35 @@ async def test_a_role_that_may_not_create_is_told_so_unless_there_is_nothing_to_
     finally:
         await owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
         await owner.close()
+
+
+# ── 0027: ends that nobody was told of are events ──
+
+ENDED = """INSERT INTO history
+  (id, job_id, due_at, created_at, finished_at, fence, state, attempt, priority, lost, kind, reason, message)
+VALUES (7, 1, 5, 5, 9, 1, 11, 1, 0, 0, 'python', '', ''), (8, 1, 5, 5, 9, 0, 14, 0, 0, 0, 'python', 'overlap', '')"""
+WATCHED = {
+    "sqlite": "CREATE TRIGGER history_untold AFTER INSERT ON history BEGIN SELECT 1; END",
+    "postgres": "ALTER TABLE history ENABLE TRIGGER history_untold",
+}
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_ends_that_nobody_was_told_of_become_events(
+    database: Database, monkeypatch: pytest.MonkeyPatch, is_watched: bool
+):
+    known = {dialect: migrate.migrations(dialect) for dialect in DIALECTS}
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "migrations", lambda dialect: tuple(m for m in known[dialect] if m.version < 27))
+        await database.migrate()
+    await database.execute(ENDED)
+    await database.execute("INSERT INTO untold (run_id) VALUES (7), (8) ON CONFLICT DO NOTHING")
+    if is_watched:
+        await database.execute(WATCHED[database.dialect])
+
+    await database.migrate()
+
+    rows = await database.rows("SELECT kind, state, fence FROM events WHERE kind = 'run.finished' ORDER BY id")
+    assert [tuple(row) for row in rows] == [("run.finished", 11, 1), ("run.finished", 14, 0)]
+    readers = await database.rows("SELECT name, place FROM event_readers")
+    assert [tuple(row) for row in readers] == ([("nats", "0.0.0")] if is_watched else [])

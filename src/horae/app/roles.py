@@ -24,6 +24,7 @@ from horae.service.cluster.coordination import Cluster
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
+from horae.service.insight.learning import Learning
 from horae.service.jobs.inbox import Inbox
 from horae.service.jobs.overdue import Overdue
 from horae.service.retention import Retention
@@ -41,6 +42,7 @@ PUSH_GAP = 0.05  # seconds between two rounds of calls to them
 HEALTH = 10.0  # seconds between two questions how they are
 PURGE = 60.0  # seconds between looks for what is past its time
 TIDY = 3600.0  # seconds between looks for output that nothing points at
+LEARN = 60.0  # seconds between looks at how long runs took
 NEXT_PURGE = 0.1  # and between batches of it: others have their turn
 PROGRESS_GAP = 1.0  # seconds between two words on how far the work of an agent is
 INBOX_SOON, INBOX_LATE = 0.002, 0.1  # seconds between looks at the inbox: while work arrives, and when none has
@@ -72,21 +74,27 @@ class Pace:
     """Says when a batch is worth waiting for.
 
     Few at a time go at once. From BUSY a second, a pause between batches makes one commit of ten, and costs each
-    run half of it; a batch that is full anyway never waits.
+    run half of it; a batch that is full anyway never waits. The rate is that of a while: what piled up while one
+    batch was written comes all at once with the next, and is no crowd.
     """
 
     BUSY, PAUSE = 2000, 0.04  # items a second, seconds
-    SHORTEST = 0.005  # seconds over which a rate means something
+    SHORTEST = 0.1  # seconds over which a rate means something
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._last = clock.elapsed()
+        self._since = clock.elapsed()
+        self._count = 0  # since then
+        self._is_busy = False
 
     def after(self, count: int) -> float:
         """Seconds to wait after a batch of `count`."""
+        self._count += count
         now = self._clock.elapsed()
-        since, self._last = max(now - self._last, self.SHORTEST), now
-        return self.PAUSE if count > self.BUSY * since else 0.0
+        if now - self._since >= self.SHORTEST:
+            self._is_busy = self._count > self.BUSY * (now - self._since)
+            self._since, self._count = now, 0
+        return self.PAUSE if self._is_busy else 0.0
 
 
 class SchedulerRole:
@@ -331,6 +339,23 @@ class RetentionRole:
 
     async def run(self) -> None:
         await persist("retention", self.step, self._clock)
+
+
+class LearningRole:
+    """Where it leads, learns how long runs take, now and then."""
+
+    def __init__(self, cluster: Cluster, learning: Learning, clock: Clock) -> None:
+        self._cluster = cluster
+        self._learning = learning
+        self._clock = clock
+
+    async def step(self) -> None:
+        if self._cluster.is_leader and (learned := await self._learning.learn()).unusual:
+            log.info("durations.unusual", jobs=learned.unusual[:10], count=len(learned.unusual))
+        await self._clock.sleep(LEARN)
+
+    async def run(self) -> None:
+        await persist("learning", self.step, self._clock)
 
 
 class AgentRole:

@@ -36,14 +36,14 @@ from horae.ports.store.moments import StoreClock
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
 from horae.service.batching import Coalescer
-from horae.service.events import Events
+from horae.service.jobs.callbacks import RunKeys
 from horae.service.metrics import Metrics
-from horae.service.no_events import NoEvents
 from horae.service.policy.starting import Starting
 from horae.service.preparation import Preparation, PreparationStore
 from horae.service.results import make_plain
 from horae.service.secrets.named import Secrets
 from horae.service.secrets.sealing import Sealing, may_be_sealed, unopened
+from horae.service.workflows.beside import Beside
 from horae.service.workflows.calls import Callers
 
 log = structlog.get_logger(__name__)
@@ -78,25 +78,25 @@ class Execution:
         foreign_kinds: Collection[str] = (),
         secrets: Secrets | None = None,
         sealing: Sealing | None = None,
-        events: Events | None = None,
         beat_gap: float = 0.0,
         installation: str = "",
         after_failures: Callable[[Collection[int]], Awaitable[None]] | None = None,
+        run_keys: RunKeys | None = None,
     ) -> None:
         """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any. Without `secrets`, runs
-        that name some fail, without `sealing`, those that hold some. `events` tells others what happens.
+        that name some fail, without `sealing`, those that hold some.
         `beat_gap`: seconds for which signs of life are gathered, so that those of many nodes cost no more than one.
         `installation` is its part of trace ids. `after_failures` is told of jobs whose runs have failed, of those that
-        pause themselves when that happens too often."""
+        pause themselves when that happens too often. With `run_keys`, handlers know their addresses."""
         self._installation = installation
         self._after_failures = after_failures
-        self._events = events or NoEvents()
         self._store = store
         self._queue = queue
         self._clock = clock
         self._metrics = metrics
         self._foreign_kinds = frozenset(foreign_kinds)
         self._secrets = secrets
+        self._run_keys = run_keys
         self._sealing = sealing or Sealing(store)
         self._preparation = Preparation(store, self._sealing)
         self._finishes = Coalescer(self._finish_all, limit=FINISHED_TOGETHER, weigh=lambda books: len(books.run_ids))
@@ -135,8 +135,9 @@ class Execution:
         # Should this break off, the agent is in doubt about the claim, and gives back what it does not know of.
         ready = await self._ready(claimed, room) if any(a.kind in WRITERS for a in claimed) else claimed
         given = ready if self._secrets is None else await self._secrets.provide(ready)
-        opened = await self._opened(given)
-        self._events.runs_started(node.name, opened)
+        opened = await self._opened(given if self._run_keys is None else await self._run_keys.provide(given))
+        if opened:
+            self._queue.announce("events")
         return opened
 
     def _claims_of(self, who: _Claimants) -> Coalescer[Offer, list[Assignment] | None]:
@@ -216,11 +217,11 @@ class Execution:
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """End attempts or send them round again; return the run ids whose fence was current."""
-        doubtful = [r.run_id for r in results if r.state in DOUBTFUL]
+        doubtful = [r.run_id for r in _doubtful(results)]
         held = {h.run_id: h for h in await self._store.load_held(doubtful)} if doubtful else {}
         # A retry waits by the store's clock: that of another machine may be anywhere.
-        books = _Books(await self._store.now() if held else 0)
-        for result in results:
+        books = _Books(await self._store.now() if held else 0, () if doubtful else results)
+        for result in results if doubtful else ():
             if result.state not in DOUBTFUL:
                 books.final.append(result)
             elif result.run_id in held:  # else it is no longer running, whoever ended it
@@ -259,7 +260,7 @@ class Execution:
         books = _Books(await self._store.now())
         for h in held:
             fence, node = lost[h.run_id]
-            message = why or f"its agent {node} died"
+            message = lifecycle.lost_words(why or f"its agent {node} died", h.progress)
             books.judge(Result(h.run_id, fence, State.FAILED, Reason.LOST, message=message), h)
         return len(await self._write(books, len(held)))
 
@@ -273,12 +274,9 @@ class Execution:
             metrics.retried += w.begun and not w.lost and w.result.run_id in finished.accepted
         for result in books.unlucky(finished.accepted):
             _log_failure(result, self._installation)
-        for w in books.waiting:
-            if w.wait is None and w.result.run_id in finished.accepted:
-                self._events.run_goes_on(w.result, books.jobs[w.result.run_id])
-        ended = Counter([result.state for result in books.final if result.run_id in finished.accepted])
-        for state, number in ended.items():
-            metrics.finished[state.word] += number
+        if finished.accepted:
+            self._queue.announce("events")
+        metrics.count_ended([result.state for result in books.final if result.run_id in finished.accepted])
         is_back = any(w.eligible_at is None and w.wait is None for w in books.waiting)
         if finished.demanding or is_back:  # what was lost may have had more than a slot
             self._queue.announce("limits")
@@ -339,6 +337,10 @@ def _sum(one: Finished, other: Finished) -> Finished:
     )  # fmt: skip
 
 
+def _doubtful(results: Sequence[Result]) -> list[Result]:
+    return [r for r in results if r.state is not State.SUCCEEDED and r.state in DOUBTFUL]
+
+
 def _room(offer: Offer) -> int:
     return sum(offer.room.values())
 
@@ -346,9 +348,9 @@ def _room(offer: Offer) -> int:
 class _Books:
     """What a batch of attempts comes to: runs that end, and runs that are tried again."""
 
-    def __init__(self, now: Moment) -> None:
+    def __init__(self, now: Moment, final: Sequence[Result] = ()) -> None:
         self.now = now
-        self.final: list[Result] = []
+        self.final = list(final)
         self.waiting: list[Waiting] = []
         self.jobs: dict[int, int] = {}  # run → job, of those judged
         self.calls: Mapping[int, Calls] = NO_CALLS  # what they call
@@ -362,7 +364,7 @@ class _Books:
     def unlucky(self, accepted: Collection[int]) -> Iterator[Result]:
         """Attempts that failed, ran out of time or were lost, whether or not their run is tried again."""
         results = (*self.final, *(waiting.result for waiting in self.waiting if waiting.begun))
-        return (each for each in results if each.state in DOUBTFUL and each.run_id in accepted)
+        return (each for each in _doubtful(results) if each.run_id in accepted)
 
     def failing(self, accepted: Collection[int]) -> set[int]:
         """Return the jobs of runs that failed for good, of those that want it to have consequences."""
@@ -441,6 +443,7 @@ class LocalLink:
         self._may_stand_by = may_stand_by
         self._watches = {topic: queue.watch(topic) for topic in LINK_TOPICS}
         self._node: Node | None = None
+        self.beside = Beside()
         self.line = token_hex(16)
         self.session: int | None = None  # of our line; None before there is one, and then whoever comes is welcome
         self._is_joining = False  # a registration is under way, or broke off: whether it happened, nobody knows
@@ -452,7 +455,7 @@ class LocalLink:
         self._node = node
         self._is_joining = True
         self.session = await self._store.register_node(node, session=self.session, line=self.line)
-        await self._execution.reap(node.name, keep=set(held), session=self.session)
+        await self._execution.reap(node.name, keep={*held, *self.beside.attempts}, session=self.session)
         self._is_joining = False
 
     async def take_up(self, node: Node) -> None:
@@ -493,6 +496,7 @@ class LocalLink:
         Who has not joined must do that first, under whatever session we have by now."""
         if self._is_joining:
             return None
+        held = held and self.beside.added_to(held)
         answer = await self._execution.beat(Sign(self._me.name, busy, self.session, held, free))
         if answer is None or (held is not None and not answer.differs):
             self._differed = 0
@@ -514,7 +518,9 @@ class LocalLink:
         return await self._store.load_previous(job_ids)
 
     async def disown(self, held: Collection[Fenced]) -> set[Fenced]:
-        ours = await self._execution.reap(self._me.name, keep=set(held), session=self.session)
+        async with self.beside.claiming:
+            keep = {*held, *self.beside.attempts}
+            ours = await self._execution.reap(self._me.name, keep=keep, session=self.session)
         runs = {run_id for run_id, _ in ours}
         return {one for one in held if one not in ours and (one[1] != ANY_FENCE or one[0] not in runs)}
 

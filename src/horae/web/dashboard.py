@@ -10,21 +10,26 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup, escape
 
 from horae import schemas
 from horae.core import model
+from horae.core.insight.why.codes import CODES as EXPLAINED
+from horae.core.insight.why.codes import PAGE
 from horae.core.time import moments
 from horae.core.work.progress import progress_words, share_done
 from horae.core.workflows.picture import picture
+from horae.core.workflows.progress import split_label
 from horae.errors import CODES, NotFound, Unauthenticated
 from horae.service import Services
+from horae.service.jobs.signals import approval_of
 from horae.web import http, openapi, render
 from horae.web.drawings import draw
 from horae.web.native.cluster import Cluster
+from horae.web.native.signals import decider
 
 _HERE = Path(__file__).parent
 _HTML = b"text/html; charset=utf-8"
@@ -38,12 +43,25 @@ LATEST = 20  # runs on the page of a job
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
+class Question(NamedTuple):
+    """A decision for which a run waits."""
+
+    run_id: int
+    task: str | None  # of the run that is looked at; None: it waits itself
+    message: str
+    by: list[str]  # who may decide,
+    may: bool  # and whether whoever looks is one of them
+    until: str | None
+    otherwise: str  # what happens then
+
+
 class Dashboard:
     """Everything outside /v1."""
 
     def __init__(self, services: Services, cluster: Cluster, api: openapi.Api, version: str) -> None:
         self._jobs = services.jobs
         self._insight = services.insight
+        self._explaining = services.explaining
         self._cluster = cluster
         self._api = api
         self._health = http.encode(schemas.Health("ok", version, services.insight.node))
@@ -57,6 +75,7 @@ class Dashboard:
             op("GET", "/jobs/{job_id}", self.job, "pages", "The page of one job", page),
             op("GET", "/runs/{run_id}", self.run, "pages", "The page of one run", page),
             op("GET", "/docs", self.docs, "pages", "This documentation", page),
+            op("GET", PAGE, self.explain, "pages", "What explanations mean", page),
             op("GET", "/openapi.json", self.openapi, "pages", "The OpenAPI document", "application/json"),
             op("GET", "/static/{name}", self.asset, "pages", "A file that the pages use", "*/*", also={304: ""}),
             op("GET", "/healthz", self.healthz, "process", "Whether the process is alive", "Health", is_open=True),
@@ -73,21 +92,41 @@ class Dashboard:
     async def run(self, request: http.Request) -> http.Answer:
         run = await self._jobs.limits.explain(await self._jobs.get_run(request.path_id("run_id")))
         job, workflow = await self._jobs.get(run.job_id), await self._jobs.tasks.of_run(run)
-        drawing = None if workflow is None else draw(picture(workflow[0], workflow[1].counts), is_run=True)
-        return self._page("run.html", run=render.run(run), job=render.job(job), drawing=drawing)
+        questions = await self._questions(request, run) if run.state is model.State.BLOCKED else []
+        asking = {split_label(question.task)[0] for question in questions if question.task}
+        drawing = None if workflow is None else draw(picture(workflow[0], workflow[1].counts), asking, is_run=True)
+        why = (await self._explaining.of_run(run)).sentences
+        shown = {"run": render.run(run), "job": render.job(job), "drawing": drawing, "questions": questions, "why": why}
+        return self._page("run.html", **shown)
+
+    async def _questions(self, request: http.Request, run: model.Run) -> list[Question]:
+        """What a run, or a task of it, waits for somebody to decide."""
+        who = decider(request)
+        return [
+            Question(
+                it.id, None if it.id == run.id else it.task, asked.get("message", ""), asked["by"],
+                may=who.may(asked), until=render.when(it.eligible_at),
+                otherwise=job.spec["wait"].get("otherwise", "fail"),
+            )
+            for it, job in await self._jobs.signals.approvals_of(run)
+            if (asked := approval_of(job)) is not None
+        ]  # fmt: skip
 
     async def job(self, request: http.Request) -> http.Answer:
         job = await self._jobs.get(request.path_id("job_id"))
         drawing = draw(picture(job.spec), is_run=False) if "tasks" in job.spec else None
         latest = (await self._jobs.list_runs(model.RunFilter(job_id=job.id), limit=LATEST)).items
         at = moments.format_moment(self._insight.now())
-        return self._page(
-            "job.html", job=render.job(job), runs=[render.run(run) for run in latest], at=at, drawing=drawing
-        )
+        why = (await self._explaining.of_job(job)).sentences
+        shown = [render.run(run) for run in latest]
+        return self._page("job.html", job=render.job(job), runs=shown, at=at, drawing=drawing, why=why)
 
     async def docs(self, request: http.Request) -> http.Answer:
         document = self._api.document
         return self._page("docs.html", document=document, groups=_grouped(document), codes=CODES)
+
+    async def explain(self, request: http.Request) -> http.Answer:
+        return self._page("explain.html", codes=EXPLAINED.values())
 
     async def openapi(self, request: http.Request) -> http.Answer:
         return http.reply(200, self._api.document)

@@ -23,7 +23,7 @@ from horae.errors import Error, Invalid
 
 Json = dict[str, Any]
 
-PARTS = frozenset({"steps", "walls", "commit", "tests", "artifacts", "caches"})  # of a result, shown by name
+PARTS = frozenset({"steps", "walls", "cause", "commit", "tests", "artifacts", "caches"})  # of a result, shown by name
 
 
 def _result(run: Json) -> Json:
@@ -52,11 +52,17 @@ def build_fields(run: Json) -> list[tuple[str, str]]:
     size = sum(one["size"] for one in kept if isinstance(one.get("size"), int))
     return [
         ("walls", str(result.get("walls", ""))),
+        ("cause", _cause(result.get("cause"))),
         ("commit", str(result.get("commit", ""))),
         ("tests", _tests(result.get("tests"))),
         ("caches", ", ".join(caches)),
         ("artifacts", f"{len(kept)}, {size} bytes" if kept else ""),
     ]
+
+
+def _cause(cause: Any) -> str:
+    """Return the code of the wall that it met, by which the documentation knows it; the message says the rest."""
+    return str(cause.get("code", "")) if isinstance(cause, dict) else ""
 
 
 def _tests(tests: Any) -> str:

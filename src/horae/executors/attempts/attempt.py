@@ -17,8 +17,8 @@ import structlog
 
 from horae.core.model import Json, Moment, Phase, Reason, State
 from horae.core.runs.orders import Result
-from horae.core.work.walls import explain, explain_limit
 from horae.errors import Unavailable, machine_fault
+from horae.executors.attempts.evidence import find_cause
 from horae.executors.attempts.output import Log, Notes, Pipe, sealed
 from horae.executors.attempts.record import Record, verdict
 from horae.executors.attempts.secretfiles import SecretFiles
@@ -173,7 +173,7 @@ class Attempt:
             if is_late:  # we stood still when it ended: that its time is over now is not its doing
                 self._record.reason = ""
             if (exit_.code and not section.may_fail) or exit_.message or self._record.reason:
-                return self._explain(section, exit_)
+                return await self._explain(section, exit_, workspace)
         if self._record.reason:
             return self._record.stopped("")
         return self._record.result(State.SUCCEEDED, Reason.NONE, "", 0)
@@ -349,7 +349,7 @@ class Attempt:
         if is_late:
             self._record.reason = ""
         if (exit_.code and not section.may_fail) or exit_.message or self._record.reason:
-            return self._explain(section, exit_)
+            return await self._explain(section, exit_, workspace)
         return await self._run_all(sections, workspace, is_late=is_late)
 
     def _find_section(self, sections: Iterator[Section], state: AttemptState) -> Section:
@@ -377,27 +377,20 @@ class Attempt:
 
     # ── its end ──
 
-    def _explain(self, section: Section, exit_: Exit) -> Result:
-        """Say in the log how an attempt ended with this section; return its result."""
-        wall = "" if self._record.reason else self._wall(section, exit_)
-        self._log.say(f"{section.what} {verdict(exit_)} after {self._record.steps[-1]['seconds']:.2f} s")
-        if wall:
-            self._log.say(wall)
-        return self._record.judge(section, exit_, wall)
-
-    def _wall(self, section: Section, exit_: Exit) -> str:
-        """Return what a step of the job itself is told of the walls that it may have met."""
-        if exit_.reason:
-            return explain_limit(exit_.reason)
-        sandbox = self._executor.sandbox_of(self.work.spec).name
-        if section.is_ours or section.reason is not Reason.EXIT or exit_.message or sandbox == "plain":
-            return ""
-        network = self.work.spec.get("network", "default")
-        return explain(
-            exit_.code, self._log.tail.decode(errors="replace"), script=section.argv[-1], sandbox=sandbox,
-            network="on" if section.network else network if isinstance(network, str) else "listed",
-            offers_plain="plain" in self._executor.offered,
+    async def _explain(self, section: Section, exit_: Exit, workspace: Path) -> Result:
+        """Say in the log how an attempt ended with this section, and which wall it met, if any; return its result."""
+        sandbox = self._executor.sandbox_of(self.work.spec, is_ours=section.is_ours).name
+        boundary = boundary_of(self.work, section, self.name, workspace, self._secrets)
+        cause = await asyncio.to_thread(
+            find_cause, self.work, section, exit_, self._record.reason, self._log.tail, sandbox, boundary,
+            self._executor.offered,
         )  # fmt: skip
+        self._log.say(f"{section.what} {verdict(exit_)} after {self._record.steps[-1]['seconds']:.2f} s")
+        if cause is None:
+            return self._record.judge(section, exit_)
+        self._log.say(cause.sentence)
+        self.work.facts["cause"] = cause.as_json()
+        return self._record.judge(section, exit_, cause.sentence)
 
     async def _store_output(self, result: Result) -> Result:
         try:

@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from horae.core.insight.symptoms import SEEN
 from horae.core.model import Json
-from horae.core.work.walls import SEEN
 from horae.executors.attempts.stash import PIECE_BYTES, Stash
 from horae.ports.outputs import Output
 

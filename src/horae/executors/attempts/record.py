@@ -56,11 +56,11 @@ class Record:
 
         return read
 
-    def judge(self, section: Section, exit_: Exit, wall: str) -> Result:
+    def judge(self, section: Section, exit_: Exit, wall: str = "") -> Result:
         """Return the result of an attempt that ends with this section, whose exit says why; `wall` is what it is told
-        of the walls that it may have met."""
+        of the wall that it met."""
         if self.reason:
-            return self.stopped(f" in {section.what}", exit_)
+            return self.stopped(f" in {section.what}", exit_, wall)
         reason = section.reason
         if self._fault and not exit_.message and not exit_.reason:
             result = self.result(State.FAILED, reason, self._fault["message"], exit_.code)
@@ -84,7 +84,7 @@ class Record:
         result.ailment = ailment
         return result
 
-    def stopped(self, where: str, exit_: Exit | None = None) -> Result:
+    def stopped(self, where: str, exit_: Exit | None = None, wall: str = "") -> Result:
         """Return the result of an attempt that was stopped."""
         words: dict[str, str] = {
             Reason.TIMEOUT: f"stopped{where} after its timeout of {self._work.timeout_seconds} s",
@@ -94,6 +94,8 @@ class Record:
         message = words.get(self.reason, f"cancelled{where}")
         if exit_ and exit_.message:
             message += f"; {exit_.message}"
+        if wall:
+            message += f"; {wall}"
         state = _STATES.get(self.reason, State.CANCELLED)
         return self.result(state, self.reason, message, exit_.code if exit_ else None)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from horae.core.insight.walls import Cause, Facts, decide
 from horae.core.model import Json
 from horae.discovery import loaded
 from horae.executors.handlers.messages import Call, Description, Frames, Orders, Report, Setup, frame
@@ -134,6 +135,7 @@ class WorkerProcess(asyncio.Protocol):
                 live.work.installation,
                 given.answers,
                 live.started_at,
+                given.callbacks,
             )
         )
 
@@ -184,6 +186,10 @@ class WorkerProcess(asyncio.Protocol):
             return f"the worker process failed: {gone.message}"
         how = f"signal {-gone.code}" if gone.code < 0 else f"exit code {gone.code}"
         return self._why or f"the worker process died ({how})"
+
+    def cause_of(self, gone: Exit) -> Cause | None:
+        """Return what may have ended this process, where we have not."""
+        return None if gone.message or self._why else decide(Facts(gone.code))
 
     async def live_through(self, keeper: Keeper) -> Exit:
         self._pipe, child_pipe = os.pipe()

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from horae.core.insight.walls import Cause, Facts, decide
 from horae.core.model import Moment, Phase, Reason, State
 from horae.core.runs.orders import Result
 from horae.discovery import resolve
@@ -348,10 +349,17 @@ class PythonExecutor:
         if live.worker is not None and self._live.get(live.run_id) is live:
             live.worker.doom(f"the worker process was killed because run {live.run_id}, which shared it, did not stop")
 
-    def _end(self, live: Live, end: End, now: Moment, failure: Reason = Reason.ERROR, ailment: str = "") -> None:
+    def _end(
+        self, live: Live, end: End, now: Moment, failure: Reason = Reason.ERROR, ailment: str = "",
+        cause: Cause | None = None,
+    ) -> None:  # fmt: skip
         if self._live.pop(live.run_id, None) is None:
             return
         result = _result(live, end, now, failure, ailment)
+        if live.stopped is not None:
+            cause = decide(Facts(reason=live.stopped, timeout_seconds=live.work.timeout_seconds, what="the handler"))
+        if cause is not None:
+            _tell(live, result, cause)
         if result.output is None:
             live.done(result)
         else:
@@ -389,8 +397,10 @@ class PythonExecutor:
         worker.doom("")
         now = self._clock.now()
         failure = Reason.LOST if is_lost else Reason.ERROR
+        cause = worker.cause_of(gone)
         for live in list(worker.live.values()):
-            self._end(live, End(live.run_id, State.FAILED, worker.epitaph(gone)), now, failure, gone.ailment)
+            end = End(live.run_id, State.FAILED, worker.epitaph(gone))
+            self._end(live, end, now, failure, gone.ailment, cause)
         worker.live.clear()
         worker.pool.feed_sole()
 
@@ -411,7 +421,7 @@ def _context_of(live: Live) -> Context:
     return Context(
         live, given.run_id, given.attempt, given.fence, given.job_id, given.name, given.due_at, read_data(live.data()),
         {**live.env()}, read_previous(work.previous), work.installation, given.answers,
-        live.started_at,
+        live.started_at, given.callbacks,
     )  # fmt: skip
 
 
@@ -433,6 +443,14 @@ def _result(live: Live, end: End, now: Moment, failure: Reason, ailment: str) ->
     elif end.wait is not None:
         result.reason, result.wait = end.wait.reason, end.wait
     return result
+
+
+def _tell(live: Live, result: Result, cause: Cause) -> None:
+    """Say at the end of the log, in the message and in the result which limit was met."""
+    live.write(f"── {cause.sentence} ──\n".encode(errors="replace"))
+    result.message = f"{result.message}; {cause.sentence}"
+    result.result = msgspec.json.encode({"cause": cause.as_json()}).decode()
+    result.output = live.work.output.ref
 
 
 def _mark_stopped(result: Result, live: Live) -> None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from horae.core.insight.walls import Facts, address_refused, decide
 from horae.core.model import SECOND, Json, Reason, State
 from horae.core.runs import results
 from horae.core.runs.orders import Result
@@ -278,6 +279,8 @@ class Call:
 
     def _failed(self, fault: Fault) -> Result:
         self._log.say(fault.message)
+        if "AddressError" in fault.classes:
+            self._facts["cause"] = address_refused(fault.message).as_json()
         result = self._result(State.FAILED, Reason.ERROR, fault.message)
         result.retry_after = fault.retry_after
         end = End(result.run_id, State.FAILED, result.message, final=fault.final, classes=fault.classes)
@@ -291,6 +294,9 @@ class Call:
             Reason.LOST: (State.FAILED, f"stopped because its agent was closed, {self._waits}"),
         }
         state, message = words.get(self._reason, (State.CANCELLED, f"cancelled, {self._waits}"))
+        if cause := decide(Facts(reason=self._reason, timeout_seconds=limit, what="the request")):
+            self._facts["cause"] = cause.as_json()
+            message = f"{message}; {cause.sentence}"
         self._log.say(message)
         return self._result(state, self._reason, message)
 

@@ -1,4 +1,4 @@
-"""The past: looked at one by one, counted, and removed; and told to those who shall hear of it."""
+"""The past: looked at one by one, counted, and removed."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ class PastPart(Database):
         jobs = [row[0] for row in await self._put("drop_tombstones", before, limit)]
         if jobs:
             await self._put("drop_cursors_of", self._list(jobs))
+            await self._put("drop_durations_of", self._list(jobs))
         return Remains(len(jobs), await self._purge_parked(before, limit), len(await self._put("drop_nodes", before)))
 
     async def _purge_parked(self, before: Moment, limit: int) -> int:
@@ -83,13 +84,3 @@ class PastPart(Database):
 
     async def purge_keys(self, before: Moment, limit: int) -> int:
         return len(await self._put("purge_keys", before, limit))
-
-    async def watch_ended(self, is_wanted: bool) -> None:
-        if bool((await self._get("is_watching_ended"))[0][0]) != is_wanted:
-            await self._put("watch_ended" if is_wanted else "unwatch_ended")
-
-    async def load_untold(self, limit: int) -> list[Run]:
-        return [run_from_row(row) for row in await self._get("load_untold", limit)]
-
-    async def forget_untold(self, run_ids: Sequence[int]) -> None:
-        await self._put("forget_untold", self._list(run_ids))

@@ -2,6 +2,14 @@
 -- Two workers that ask at once must not see the same segments free.
 LOCK TABLE taken_segments IN SHARE ROW EXCLUSIVE MODE;
 
+-- hold_node --
+-- Until the end of the transaction; also one that is not there yet.
+SELECT pg_advisory_xact_lock(hashtextextended('node ' || $1::text, 0));
+
+-- lock_node --
+-- Asked after it is held, so that whoever had it before is seen. Beats and claims lock the row, and wait.
+SELECT state, wanted FROM nodes WHERE name = $1 FOR NO KEY UPDATE;
+
 -- bury_nodes --
 -- Only what was seen to stand still, and only by whom the lead belongs to. Locked in order, as beats and claims do.
 WITH x AS (
@@ -72,8 +80,9 @@ WHERE n.name = ANY($1::text[]) AND x.number NOT IN (SELECT number FROM b);
 
 -- assign_segments [beat] --
 -- Only while the leader's lease is held under its term.
-INSERT INTO segments (segment, owner, term)
-SELECT m.segment, m.owner, 1 FROM unnest($1::smallint[], $2::text[]) AS m(segment, owner)
+INSERT INTO segments (segment, owner, term, since_at)
+SELECT m.segment, m.owner, 1, COALESCE($6::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+FROM unnest($1::smallint[], $2::text[]) AS m(segment, owner)
 WHERE EXISTS (SELECT 1 FROM leases WHERE name = $3 AND owner = $4 AND term = $5 FOR SHARE)
-ON CONFLICT (segment) DO UPDATE SET owner = excluded.owner, term = segments.term + 1
+ON CONFLICT (segment) DO UPDATE SET owner = excluded.owner, term = segments.term + 1, since_at = excluded.since_at
 RETURNING segment;

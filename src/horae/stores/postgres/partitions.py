@@ -46,6 +46,9 @@ INDEXES = {
     "history_state": "(state, id) WHERE state > 10",
     "history_parent": "(parent_id) WHERE parent_id IS NOT NULL",
 }
+ENDED = """CREATE TRIGGER history_ended AFTER INSERT ON history
+REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION tell_ended()"""
+# Nodes of the release before this one look whether it is there; it does nothing.
 UNTOLD = """CREATE TRIGGER history_untold AFTER INSERT ON history
 REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION note_untold()"""
 FOLLOWED = """CREATE TRIGGER history_followed AFTER INSERT ON history
@@ -57,6 +60,9 @@ GRANTS = """SELECT a.privilege_type, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.
 FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = 'history'::regclass AND a.grantee <> c.relowner"""
 PARTS = """SELECT c.oid::regclass::text, pg_get_expr(c.relpartbound, c.oid)
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'history'::regclass"""
+IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)"
+INDEXED = """SELECT x.indrelid::regclass::text FROM pg_inherits i JOIN pg_index x ON x.indexrelid = i.inhrelid
+WHERE i.inhparent = to_regclass($1)"""
 _BOUNDS = re.compile(r"FROM \((?:MINVALUE|'?(\d+)'?)\) TO \((?:MAXVALUE|'?(\d+)'?)\)")
 
 
@@ -77,6 +83,8 @@ async def tend(connection: Connection, connect: Callable[[], Awaitable[Connectio
             if await _last_id(connection) < FROM_RUNS:
                 return False
             await _move(connection)
+        else:
+            await _make_indexes_of_parts(connection)
         await _make_room(connection)
     return True
 
@@ -122,7 +130,6 @@ async def drop(connection: Connection, part: HistoryPart) -> None:
     """Drop a partition that `outdated` named, with the attempts of its runs."""
     span = f"run_id >= {part.first:d} AND run_id < {part.end:d}"
     await connection.execute(f"DELETE FROM attempts WHERE {span}")  # noqa: S608
-    await connection.execute(f"DELETE FROM untold WHERE {span}")  # noqa: S608
     await connection.execute(f"DELETE FROM flows WHERE {span}")  # noqa: S608
     await _exclusively(connection, [f"DROP TABLE {part.name}"])
     log.info("history.dropped", first=part.first, end=part.end)
@@ -166,14 +173,33 @@ async def _is_awaited(connection: Connection, first: int, end: int) -> bool:
 async def _make_indexes(connection: Connection) -> None:
     """While it is used. One that was broken off is made anew."""
     for name, columns in INDEXES.items():
-        valid = await connection.fetchval("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", name)
-        if valid:
-            continue
-        if valid is False:
-            await _concurrently(connection, f"DROP INDEX CONCURRENTLY {name}")
-        log.info("history.indexing", index=name)
-        await _concurrently(connection, f"CREATE INDEX CONCURRENTLY {name} ON history {columns}")
+        await _make_index(connection, name, "history", columns)
     await _concurrently(connection, "DROP INDEX CONCURRENTLY IF EXISTS history_job")
+
+
+async def _make_index(connection: Connection, name: str, table: str, columns: str) -> None:
+    valid = await connection.fetchval(IS_VALID, name)
+    if valid:
+        return
+    if valid is False:
+        await _concurrently(connection, f"DROP INDEX CONCURRENTLY {name}")
+    log.info("history.indexing", index=name)
+    await _concurrently(connection, f"CREATE INDEX CONCURRENTLY {name} ON {table} {columns}")
+
+
+async def _make_indexes_of_parts(connection: Connection) -> None:
+    """The same of a history that lies in partitions, one after the other: that of the whole is there at once, and is
+    used when all of them have theirs."""
+    for name, columns in INDEXES.items():
+        if await connection.fetchval(IS_VALID, name):
+            continue
+        await _exclusively(connection, [f"CREATE INDEX IF NOT EXISTS {name} ON ONLY history {columns}"])
+        ready = {row[0] for row in await connection.fetch(INDEXED, name)}
+        for part in await _parts(connection):
+            if part.name not in ready:
+                own = f"{part.name}_{name}"
+                await _make_index(connection, own, part.name, columns)
+                await _exclusively(connection, [f"ALTER INDEX {name} ATTACH PARTITION {own}"])
 
 
 async def _concurrently(connection: Connection, statement: str) -> None:
@@ -188,9 +214,6 @@ async def _move(connection: Connection) -> None:
     try:
         views = await connection.fetch(VIEWS)
         grants = await connection.fetch(GRANTS)
-        is_told = await connection.fetchval(
-            "SELECT tgenabled <> 'D' FROM pg_trigger WHERE tgrelid = 'history'::regclass AND tgname = 'history_untold'"
-        )
         steps = [
             "ALTER TABLE history RENAME TO history_0",
             *(f"ALTER INDEX {name} RENAME TO {name}_0" for name in ("history_pkey", *INDEXES)),
@@ -204,9 +227,10 @@ async def _move(connection: Connection) -> None:
             # comes through the parent, and a view would go on reading the lowest partition.
             "DROP TRIGGER history_untold ON history_0",
             "DROP TRIGGER history_followed ON history_0",
+            "DROP TRIGGER history_ended ON history_0",
             UNTOLD,
             FOLLOWED,
-            *([] if is_told else ["ALTER TABLE history DISABLE TRIGGER history_untold"]),
+            ENDED,
             *(f"CREATE OR REPLACE VIEW {name} AS {text}" for name, text in views),
             *(f"GRANT {privilege} ON history TO {who}" for privilege, who in grants),
         ]
