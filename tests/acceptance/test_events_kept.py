@@ -65,7 +65,7 @@ async def until_told(url: str, run_ids: set[int]) -> dict[int, str]:
         async with asyncio.timeout(DEADLINE):
             while run_ids - set(told):
                 asked = json.dumps({"seq": sequence + 1, "next_by_subj": "horae.events.run.finished"}).encode()
-                answer = await client.request(f"$JS.API.STREAM.MSG.GET.{EVENT_STREAM}", asked, timeout=10)
+                answer = await client.request(f"$JS.API.STREAM.MSG.GET.{EVENT_STREAM}", asked, timeout=60)
                 message = json.loads(answer.data).get("message")
                 if message is None:
                     await asyncio.sleep(0.1)
