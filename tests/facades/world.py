@@ -33,6 +33,7 @@ from horae.service.external.loans import Lending
 from horae.service.external.logs import OutsideLogs
 from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
+from horae.service.external.watching import Watching
 from horae.service.firing import Firing
 from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
@@ -148,6 +149,7 @@ class World:
             catalogues=Catalogues(store, local_node, GrpcPeers("secret")),
             activity=Activity(store, clock, node=NODE, lease_seconds=15.0),
             hooks=Hooks(store, self.jobs.orders, sealing, secrets),
+            watching=Watching(self.jobs, self.files, place=NODE),
             lends_lake_work=True,
         )
         self.gate = web.create_app(self.services, CONTRACTS, version="1", free_pass=OWN)

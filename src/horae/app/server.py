@@ -44,6 +44,7 @@ from horae.contracts.rpc.calls import Calls
 from horae.contracts.rpc.workers import RpcDialect
 from horae.core.model import SECOND, Node, Token
 from horae.core.signs import Terms
+from horae.core.watched import WATCHED
 from horae.core.work import kinds
 from horae.core.work.waiting import WAIT
 from horae.errors import ConfigError, Superseded, Unavailable
@@ -66,6 +67,7 @@ from horae.service.external.loans import Lending
 from horae.service.external.logs import OutsideLogs
 from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
+from horae.service.external.watching import Watches, Watching
 from horae.service.firing import Firing
 from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
@@ -157,7 +159,7 @@ class App:
         callers = Callers(store, self.queue, placing)
         self.execution.serve_calls(callers)
         begins: dict[str, Begin] = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY), workflows.begin)
-        begins[WAIT] = PlainWaits(store).begin
+        begins |= {WAIT: PlainWaits(store).begin, WATCHED: Watches(store).begin}
         dependencies = Dependencies(store, self.queue, placing)
         outbox = Outbox(store, workflows, calls=callers.act, dependencies=dependencies.act)
         self.driver = Driver(self.link, outbox, begins)
@@ -205,6 +207,7 @@ class App:
             rotation=Rotation(store, self._keys, self._kept, self.sealing, node=config.node), local_node=local_node,
             catalogues=Catalogues(self.store, local_node, self.peers),
             hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept),
+            watching=Watching(jobs, self.files, place=self._place_of_output),
             activity=Activity(self.store, self.clock, node=config.node, lease_seconds=config.lease),
             lends_lake_work=config.lake_workers == "external", runs_in_place=self.sandboxes.trust is not None,
             lake_lease=config.lake_lease,

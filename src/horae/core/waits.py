@@ -10,6 +10,7 @@ from horae.core.model import Moment, Reason
 
 SIGNAL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 CALL_NAME = re.compile(r"call:[1-9][0-9]{0,5}")
+WATCH_END = "watch:end"  # the name under which a run is told how others ended it (core.watched)
 WAITS = (Reason.SNOOZED, Reason.SIGNAL, Reason.CHILDREN)  # reasons for which an attempt ends by waiting
 
 

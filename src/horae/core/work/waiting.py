@@ -33,6 +33,7 @@ class Ended(NamedTuple):
     reason: str = ""
     message: str = ""
     result: Any = None
+    exit_code: int | None = None  # of what others did
 
 
 # ── reading ──
