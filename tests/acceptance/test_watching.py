@@ -33,7 +33,13 @@ def watch(server: Server, schedule: str = "0 0 1 1 *", grace: str = "1h") -> tup
 def wrap(tmp_path: Path, url: str, *words: str, patience: int = 30) -> subprocess.Popen[bytes]:
     env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     argv = [horae(), "exec", "--watch", url, "--patience", str(patience), "--", *words]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, start_new_session=True)
+
+
+def ended(wrapped: subprocess.Popen[bytes]) -> tuple[bytes, bytes, int]:
+    """Return what it wrote, and its exit code."""
+    with wrapped:
+        return *wrapped.communicate(timeout=60), wrapped.returncode
 
 
 def spooled(tmp_path: Path) -> list[Path]:
@@ -52,14 +58,12 @@ def log_of(server: Server, run: Any) -> str:
 def test_a_wrapped_command_is_told_of_and_passes_through_unchanged(server: Server, tmp_path: Path) -> None:
     job_id, url = watch(server)
     assert url == server.cli_json("ping-url", "backup")["address"]
-    wrapped = wrap(tmp_path, url, "sh", "-c", "echo out; echo err >&2; exit 7")
-    out, err = wrapped.communicate(timeout=60)
-    assert (out, err, wrapped.returncode) == (b"out\n", b"err\n", 7)
+    assert ended(wrap(tmp_path, url, "sh", "-c", "echo out; echo err >&2; exit 7")) == (b"out\n", b"err\n", 7)
     [made] = runs(server)
     run = server.ended(made["id"])
     assert (run["job_id"], run["state"], run["reason"], run["exit_code"]) == (job_id, "failed", "exit", 7)
     assert sorted(log_of(server, run).splitlines()) == ["err", "out"]
-    assert wrap(tmp_path, url, "true").wait(60) == 0
+    assert ended(wrap(tmp_path, url, "true")) == (b"", b"", 0)
     server.wait_until(lambda: runs(server)[0]["state"] == "succeeded", "the second run to be told of")
     assert spooled(tmp_path) == []
 
@@ -73,8 +77,8 @@ def test_a_machine_that_is_unplugged_is_missed_after_the_grace_with_its_last_wor
     made = server.wait_until(lambda: runs(server), "the beginning to be told")[0]
     posted = server.http.post(f"{url.removeprefix(str(server.http.base_url).rstrip('/'))}/log", content=b"last words\n")
     assert posted.status_code == 202, posted.text
-    wrapped.send_signal(signal.SIGKILL)
-    wrapped.wait(60)
+    os.killpg(wrapped.pid, signal.SIGKILL)
+    ended(wrapped)
     run = server.ended(made["id"])
     assert (run["state"], run["reason"]) == ("failed", "missed")
     assert run["message"].startswith("it began at ")
@@ -90,14 +94,13 @@ def test_the_moments_of_a_job_that_nobody_tells_of_are_missed(server: Server) ->
 
 def test_horae_away_costs_the_command_nothing_and_it_is_told_the_next_time(server: Server, tmp_path: Path) -> None:
     _, url = watch(server)
-    server.stop()
-    away = wrap(tmp_path, url, "sh", "-c", "echo done; exit 3", patience=0)
-    out, err = away.communicate(timeout=60)
-    assert (out, away.returncode) == (b"done\n", 3)
+    server.kill()
+    out, err, code = ended(wrap(tmp_path, url, "sh", "-c", "echo done; exit 3", patience=0))
+    assert (out, code) == (b"done\n", 3)
     assert b"horae exec: Horae could not be told" in err
     assert len(spooled(tmp_path)) == 1
     server.start()
-    assert wrap(tmp_path, url, "true").wait(60) == 0
+    assert ended(wrap(tmp_path, url, "true")) == (b"", b"", 0)
     server.wait_until(
         lambda: sorted(run["state"] for run in runs(server)) == ["failed", "succeeded"], "both to be told of"
     )
@@ -106,18 +109,16 @@ def test_horae_away_costs_the_command_nothing_and_it_is_told_the_next_time(serve
 
 @pytest.mark.parametrize("url", [NOWHERE, "", "no address", "http://[", "ftp://x/y"])
 def test_no_address_makes_a_command_fail(tmp_path: Path, url: str) -> None:
-    wrapped = wrap(tmp_path, url, "sh", "-c", "echo it runs", patience=0)
-    out, err = wrapped.communicate(timeout=60)
-    assert (out, wrapped.returncode) == (b"it runs\n", 0), err
+    out, err, code = ended(wrap(tmp_path, url, "sh", "-c", "echo it runs", patience=0))
+    assert (out, code) == (b"it runs\n", 0), err
     assert err.startswith(b"horae exec: ")
     assert b"Traceback" not in err
 
 
 def test_an_address_that_is_refused_is_told_and_not_kept(server: Server, tmp_path: Path) -> None:
     _, url = watch(server)
-    wrapped = wrap(tmp_path, f"{url}x", "true")
-    _, err = wrapped.communicate(timeout=60)
-    assert (wrapped.returncode, spooled(tmp_path)) == (0, [])
+    _, err, code = ended(wrap(tmp_path, f"{url}x", "true"))
+    assert (code, spooled(tmp_path)) == (0, [])
     assert b"the ping was refused: 404" in err
 
 
@@ -127,11 +128,10 @@ def test_signals_and_their_ends_go_through(tmp_path: Path) -> None:
     assert wrapped.stdout is not None
     assert wrapped.stdout.readline() == b"begun\n"
     wrapped.send_signal(signal.SIGTERM)
-    assert wrapped.wait(60) == -signal.SIGTERM
+    assert ended(wrapped)[2] == -signal.SIGTERM
 
 
 def test_a_command_that_is_not_there_ends_as_in_a_shell(tmp_path: Path) -> None:
-    wrapped = wrap(tmp_path, NOWHERE, "no-such-command", patience=0)
-    _, err = wrapped.communicate(timeout=60)
-    assert wrapped.returncode == 127
+    _, err, code = ended(wrap(tmp_path, NOWHERE, "no-such-command", patience=0))
+    assert code == 127
     assert b"no-such-command: No such file or directory" in err

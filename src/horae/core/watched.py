@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from horae.core.fields import Fields, fields_of
 from horae.core.model import SECOND, Json, Moment, Reason, Run, State
 from horae.core.time.moments import format_moment
-from horae.core.waits import WATCH_END, Wait
-from horae.core.work.waiting import Ended
+from horae.core.waits import WATCH_END, Ended, Wait
 from horae.errors import Invalid
 
 WATCHED = "watched"

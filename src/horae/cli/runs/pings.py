@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import ssl
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -89,7 +88,7 @@ class Teller:
 
     def complain(self, words: str) -> None:
         with contextlib.suppress(OSError):
-            print(f"horae exec: {words}", file=sys.stderr, flush=True)
+            os.write(2, f"horae exec: {words}\n".encode(errors="replace"))
 
     def start(self) -> None:
         """What an earlier life could not tell goes first."""

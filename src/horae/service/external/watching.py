@@ -24,9 +24,8 @@ from horae.core.definitions import Idempotency
 from horae.core.model import Job, Json, Moment, Reason, Run, RunFilter, State
 from horae.core.runs.orders import Assignment, Result
 from horae.core.runs.waits import read_answers
-from horae.core.waits import WATCH_END
+from horae.core.waits import WATCH_END, Ended
 from horae.core.watched import Ping
-from horae.core.work.waiting import Ended
 from horae.errors import Conflict, NotFound
 from horae.ports.outputs import OutputWriter
 from horae.ports.store.moments import StoreClock
