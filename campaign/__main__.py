@@ -78,13 +78,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return arguments
 
 
-def demands(arguments: argparse.Namespace, kinds: Sequence[str]) -> dict[str, int]:
-    """Return what must have been seen: of each fault that was chosen one, of some so many, scaled to the length."""
+def demands(arguments: argparse.Namespace, kinds: Sequence[str], slowness: float) -> dict[str, int]:
+    """Return what must have been seen: of each fault that was chosen one, of some so many, scaled to the length and to
+    the machine."""
     asked = dict.fromkeys(kinds, 1)
     for name, number in DEMANDS.items():
         given = getattr(arguments, f"min_{name.replace(' ', '_')}")
         is_possible = arguments.nodes > 1 or name == "kills"
-        least = number * arguments.seconds // 600 or (arguments.seconds >= 60)
+        least = number * arguments.seconds / slowness // 600 or (arguments.seconds >= 60)
         asked[name] = given if given is not None else int(least) if is_possible else 0
     return {name: least for name, least in asked.items() if least}
 
@@ -98,6 +99,7 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
     workload, observer = Workload(cluster, operations, arguments.seed), Observer(cluster)
     crowd, flows = Crowd(cluster, workload, arguments.seed), Flows(cluster, workload, arguments.seed)
     nemesis = Nemesis(cluster, faults, arguments.seed, arguments.seconds, arguments.faults)
+    times: dict[str, int] = {}
     try:
         await cluster.start()
         async with _watched(observer):
@@ -113,21 +115,26 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
                 await nemesis.run(arguments.patience)
                 over.set()
             await cluster.heal()
+            times["healed_at"] = history.now()
+            await flows.settle()
             await workload.end()
-            reader = Reader(cluster, _ids(out, lambda plan: plan.talks), _ids(out, lambda plan: not plan.has_moments))
+            talkative, followers = _ids(out, lambda plan: plan.talks), _ids(out, lambda plan: not plan.has_moments)
+            reader = Reader(cluster, talkative, followers, history.resumed_by(_operations(out)))
             telling = asyncio.create_task(flows.tell())
             await reader.wait_until_quiet()
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
+            times["read_at"] = history.now()
             history.save(out / "final.json", asdict(await reader.read()))
     finally:
         await cluster.close()
         meta = {
             "seed": arguments.seed, "seconds": arguments.seconds, "store": arguments.store, "queue": arguments.queue,
             "files": arguments.files, "nodes": arguments.nodes, "agents": arguments.agents,
-            "faults": arguments.faults, "left_out": nemesis.left_out, "late_after": LATE, "stray": STRAY,
-            "demands": demands(arguments, nemesis.kinds), "counts": observer.counts(),
-            "queues": [asdict(crowd.queue)], "noted_late": NOTED_LATE,
+            "faults": arguments.faults, "slowness": round(cluster.slowness, 1),
+            "left_out": nemesis.left_out, "late_after": LATE, "stray": STRAY,
+            "demands": demands(arguments, nemesis.kinds, cluster.slowness), "counts": observer.counts(),
+            "queues": [asdict(crowd.queue)], "noted_late": NOTED_LATE, **times,
         }  # fmt: skip
         history.save(out / "meta.json", meta)
         operations.close()
@@ -146,13 +153,15 @@ async def _watched(observer: Observer) -> AsyncIterator[None]:
 
 def _ids(out: Path, is_meant: Callable[[Plan], bool]) -> set[int]:
     """Jobs with such a plan."""
-    lines = (out / "ops.jsonl").read_text().splitlines()
-    operations: list[Operation] = [history.read_operation(json.loads(line)) for line in lines]
     return {
         one.job_id
-        for one in operations
+        for one in _operations(out)
         if one.kind == SUBMIT and one.outcome == OK and one.job_id and one.plan and is_meant(one.plan)
     }
+
+
+def _operations(out: Path) -> list[Operation]:
+    return [history.read_operation(json.loads(line)) for line in (out / "ops.jsonl").read_text().splitlines()]
 
 
 # ── telling ────────────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ from itertools import pairwise
 from campaign import oracle
 from campaign.case import FOR_EVER, Case, Violation, Work, arrange, name_of, of_run
 from campaign.history import (
+    CANCEL,
     CLOCKS,
     CRASH,
     FAIL,
@@ -33,7 +34,7 @@ from campaign.history import (
     shown,
 )
 from campaign.sharing import let_go, shared_fairly, within_limits, within_rates
-from campaign.tasks import agreed, all_of_them, debounced, followed, in_order, once_each, wanted, woken
+from campaign.tasks import agreed, all_of_them, called_off, debounced, followed, in_order, once_each, wanted, woken
 from campaign.witness import failure_code, line_of
 
 GREEN, RED, UNKNOWN = "green", "RED", "UNKNOWN"
@@ -418,7 +419,7 @@ def _complaint(facts: Case, work: Work, run: Run) -> str:
         case "cancelled", "replaced" | "requested":
             is_replaced = plan.overlap == "replace" and any(_can_replace(other, run) for other in work.runs)
             is_deleted = run.reason == "requested" and work.deleted is not None
-            return "" if is_replaced or is_deleted else "by nobody"
+            return "" if is_replaced or is_deleted or _is_unwanted(facts, run) else "by nobody"
         case "failed", "lost":
             return "" if run.lost >= LOST_LIMIT else f"lost {run.lost} times only"
         case "skipped", "dependency":
@@ -430,6 +431,12 @@ def _complaint(facts: Case, work: Work, run: Run) -> str:
         case (("skipped" | "cancelled" | "failed"), reason):
             return "" if reason == "exit" else "nothing gives this reason"
     return ""
+
+
+def _is_unwanted(case: Case, run: Run) -> bool:
+    """Return whether somebody asked for its end, and was not refused each time."""
+    asked = (one for one in case.history.operations if one.kind == CANCEL and one.run_id == run.id)
+    return run.reason == "requested" and any(one.outcome != FAIL for one in asked)
 
 
 def _was_live(other: Run, run: Run) -> bool:
@@ -479,5 +486,5 @@ def unbroken(case: Case) -> Iterator[Violation]:
 RULES: tuple[Rule, ...] = (
     accounted, in_time, ended, known, fences, results, logs, never_together, never_early, killed_means_dead, obeyed,
     keyed, justified, retried, losses, unbroken, within_limits, within_rates, shared_fairly, let_go,
-    once_each, in_order, all_of_them, agreed, wanted, woken, followed, debounced,
+    once_each, in_order, all_of_them, agreed, wanted, called_off, woken, followed, debounced,
 )  # fmt: skip

@@ -36,7 +36,8 @@ from campaign.patroni import UNREACHED, Patroni
 from campaign.services import BUCKET, Service, broker, bucket, credentials, free_ports
 from campaign.spaces import Space
 
-START = 60.0  # seconds a process has to come up, and to end when told to
+START = 300.0  # seconds a process has to come up, and to end when told to
+USUAL = 4.0  # seconds in which one comes up where nobody else is at work
 HEARTBEAT, LEASE = 0.5, 2.0  # seconds; small, so that faults resolve in seconds
 DEAD_AFTER = 2 * LEASE  # seconds of silence after which a node is declared gone
 SLOTS = 12
@@ -291,7 +292,8 @@ class Cluster:
         self.database: Database = _database(store, directory)
         self.postgres = self.database if isinstance(self.database, Postgres) else None
         self.patroni = self.database if isinstance(self.database, Patroni) else None
-        self.http = httpx.AsyncClient(timeout=5.0)
+        self.http = httpx.AsyncClient(timeout=60.0)
+        self.slowness = 1.0  # by how much longer everything takes than usual, as its start has shown
         self.members: dict[str, Member] = {}
         self.outputs = Disk(directory / "outputs", OUTPUT_DISK) if spaces.is_within() and not self.bucket else None
         self._token = directory / "agents.token"  # over NATS nobody comes in without
@@ -387,7 +389,9 @@ class Cluster:
                 await link.begin()
         first, *others = self.nodes  # the first makes the tables
         await self._begin([first])
+        began = time.monotonic()
         await self._begin(others)
+        self.slowness = max(1.0, (time.monotonic() - began) / USUAL)
         if self.broker is not None:
             await self._make_token()
         await self._begin(self.agents)

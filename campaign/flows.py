@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import httpx
 
 from campaign.cluster import Cluster
-from campaign.history import RUN, SECOND, SIGNAL, Plan, TaskPlan
+from campaign.history import AGAIN, CANCEL, ORDER, RUN, SECOND, SIGNAL, Plan, TaskPlan
 from campaign.workload import Labour, Workload, data_of
 
 OVERLAPS = ("allow", "allow", "allow", "queue", "forbid", "replace")
 FAILING = 12.0  # per cent of attempts
 ASK_EVERY, TELL_EVERY = 3.0, 1.0  # seconds between two runs that are asked for, two looks for those that wait
-LIVE = "queued,running,blocked"
+CANCEL_EVERY, RETRY_EVERY = 12.0, 5.0
+ORDER_EVERY = 6.0  # seconds between two flurries of orders
+LIVE, UNSUCCESSFUL = "queued,running,blocked", "failed,timed_out,cancelled"
 
 
 def workflows(chance: random.Random, *, listed: bool) -> Iterator[tuple[Plan, Labour]]:
@@ -44,6 +47,12 @@ def followers(chance: random.Random) -> Iterator[tuple[Plan, Labour]]:
     ends = ("success", "success", "failure", "end")
     yield replace(before, name="beside", key="", after="before", on=chance.choice(ends), overlap="allow"), labour
     yield Plan("behind", after="before", on=chance.choice(ends), overlap="allow"), labour
+
+
+def calm(chance: random.Random) -> tuple[Plan, Labour]:
+    """A job whose orders wait for the next, and not for ever."""
+    seconds = chance.choice((1.0, 3.0))
+    return Plan("calm", at=0, overlap="allow", debounce=seconds, debounce_most=seconds * 3), (0.0, 0.5, 0.0)
 
 
 def _fan(chance: random.Random, *, listed: bool) -> tuple[TaskPlan, ...]:
@@ -76,52 +85,112 @@ def _ask() -> tuple[TaskPlan, ...]:
 
 
 class Flows:
-    """Asks for runs of workflows, and tells those that wait; each once it is known that it was told, no more."""
+    """Asks for runs of workflows, tells those that wait (each once it is known that it was told, no more), calls some
+    off, lets some that failed go on, and places orders that become one run together."""
 
     def __init__(self, cluster: Cluster, workload: Workload, seed: int) -> None:
         self._cluster, self._workload = cluster, workload
         self._chance = random.Random(f"{seed} flows")
         self._plans: dict[str, Plan] = {}
+        self._calm = calm(self._chance)
         self._told: set[int] = set()
+        self._retried: set[int] = set()
+        self._unsure: set[int] = set()  # of those: nobody knows whether it was
         self._keys = 0
 
     async def begin(self) -> None:
-        for plan, labour in (*workflows(self._chance, listed=False), *followers(self._chance)):
+        for plan, labour in (*workflows(self._chance, listed=False), *followers(self._chance), self._calm):
             if not await self._workload.submit(plan, labour):
                 raise RuntimeError("a workflow was refused in calm weather: ops.jsonl says why")
             if plan.tasks:
                 self._plans[plan.name] = plan
 
     async def run(self, over: asyncio.Event) -> None:
-        telling = asyncio.create_task(self.tell())
-        while not over.is_set():
-            await asyncio.sleep(self._chance.uniform(0.5, 1.5) * ASK_EVERY)
+        acts = (self._ask, self.tell, self._cancel, self._retry, self._order)
+        going = [asyncio.create_task(act()) for act in acts]
+        await over.wait()
+        for task in going:
+            task.cancel()
+        await asyncio.gather(*going, return_exceptions=True)
+
+    async def settle(self) -> None:
+        """Everything is healed: ask again for what nobody knows whether it happened."""
+        for run_id in sorted(self._unsure):
+            await self._go_on(run_id)
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(self._chance.uniform(0.5, 1.5) * seconds)
+
+    async def _ask(self) -> None:
+        while True:
+            await self._pause(ASK_EVERY)
             name, plan = self._chance.choice(list(self._plans.items()))
             self._keys += 1
-            key, job_id = f"flow-{self._keys}", self._workload.jobs[name]
-            body = {"data": data_of(plan, key)}
-            await self._workload.insist(RUN, key, f"/v1/jobs/{job_id}/run", body, job_id=job_id)
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+            await self._request(RUN, f"flow-{self._keys}", name, plan)
+
+    async def _request(self, kind: str, key: str, name: str, plan: Plan) -> None:
+        job_id = self._workload.jobs[name]
+        await self._workload.insist(kind, key, f"/v1/jobs/{job_id}/run", {"data": data_of(plan, key)}, job_id=job_id)
+
+    async def _order(self) -> None:
+        """Some in a row, by several clients at once, and then none for a while."""
+        plan, _ = self._calm
+        while True:
+            await self._pause(ORDER_EVERY)
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._chance.randint(2, 8)):
+                    self._keys += 1
+                    group.create_task(self._order_one(f"order-{self._keys}", plan))
+                    await asyncio.sleep(self._chance.uniform(0.0, 0.7))
+
+    async def _order_one(self, key: str, plan: Plan) -> None:
+        await self._request(ORDER, key, plan.name, plan)
 
     async def tell(self) -> None:
         """Some before they wait, some when they do."""
         while True:
-            await asyncio.sleep(self._chance.uniform(0.5, 1.5) * TELL_EVERY)
-            for run_id in await self._waiting():
-                await self._signal(run_id)
-
-    async def _waiting(self) -> list[int]:
-        node = self._chance.choice(self._cluster.nodes)
-        query = {"tasks": "true", "state": LIVE, "limit": "1000"}
-        try:
-            answer = await self._cluster.http.get(f"{node.url}/v1/runs", params=query, timeout=5)
-            found = answer.raise_for_status().json()["items"]
-        except httpx.HTTPError:
-            return []
-        return [run["id"] for run in found if run.get("task") == "ask" and run["id"] not in self._told]
+            await self._pause(TELL_EVERY)
+            for run in await self._runs(tasks="true", state=LIVE):
+                if run.get("task") == "ask" and run["id"] not in self._told:
+                    await self._signal(run["id"])
 
     async def _signal(self, run_id: int) -> None:
         path = f"/v1/runs/{run_id}/signals/go"
         if await self._workload.insist(SIGNAL, f"signal-{run_id}", path, True, run_id=run_id) is not None:
             self._told.add(run_id)
+
+    async def _cancel(self) -> None:
+        while True:
+            await self._pause(CANCEL_EVERY)
+            if going := await self._of(self._plans, LIVE):
+                run_id = self._chance.choice(going)
+                await self._workload.insist(CANCEL, f"cancel-{run_id}", f"/v1/runs/{run_id}/cancel", {}, run_id=run_id)
+
+    async def _retry(self) -> None:
+        """Those whose jobs let them run beside others: else it may come to nothing."""
+        while True:
+            await self._pause(RETRY_EVERY)
+            beside = [name for name, plan in self._plans.items() if plan.overlap == "allow"]
+            if ended := [run_id for run_id in await self._of(beside, UNSUCCESSFUL) if run_id not in self._retried]:
+                await self._go_on(self._chance.choice(ended))
+
+    async def _go_on(self, run_id: int) -> None:
+        self._retried.add(run_id)
+        self._unsure.add(run_id)
+        path = f"/v1/runs/{run_id}/retry"
+        if await self._workload.insist(RUN, f"{AGAIN}{run_id}", path, {}) is not None:
+            self._unsure.discard(run_id)
+
+    async def _of(self, names: Iterable[str], states: str) -> list[int]:
+        """Return runs of these jobs in these states."""
+        jobs = {self._workload.jobs[name] for name in names}
+        return [run["id"] for run in await self._runs(state=states) if run["job_id"] in jobs]
+
+    async def _runs(self, **query: str) -> list[dict[str, Any]]:
+        """Return the newest runs, as any node shows them; nothing where it does not answer."""
+        node = self._chance.choice(self._cluster.nodes)
+        try:
+            answer = await self._cluster.http.get(f"{node.url}/v1/runs", params={"limit": "1000", **query}, timeout=5)
+            return list(answer.raise_for_status().json()["items"])
+        except httpx.HTTPError:
+            return []

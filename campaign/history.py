@@ -17,7 +17,7 @@ import datetime
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ OK, FAIL, INFO = "ok", "fail", "info"  # happened; did not happen; nobody knows
 SUBMIT, RUN, PAUSE = "submit", "run", "pause"
 RESUME, UPDATE, DELETE = "resume", "update", "delete"
 SIGNAL, ORDER = "signal", "order"  # an order: a run that waits for others like it, which are one run together
+CANCEL = "cancel"  # of a run
+AGAIN = "retry-"  # begins the key of a request that goes on from where a run failed; its id follows
 CHANGES = (PAUSE, RESUME, UPDATE, DELETE)  # of a job that exists
 
 KILLS = (
@@ -276,6 +278,8 @@ def load(directory: Path) -> History:
         unkept=read_unkept(directory / "s3.log"),
         queues=tuple(QueuePlan(**queue) for queue in meta.get("queues", ())),
         noted_late=meta.get("noted_late", 0.0),
+        healed_at=meta.get("healed_at"),
+        read_at=meta.get("read_at", 0),
     )
 
 
@@ -302,6 +306,12 @@ def _plan(value: dict[str, Any]) -> Plan:
         for task in value.pop("tasks", ())
     ]
     return Plan(**value, tasks=tuple(tasks))
+
+
+def resumed_by(operations: Iterable[Operation]) -> dict[int, int]:
+    """Return which runs go on from where another failed, and which one that is."""
+    answered = (one for one in operations if one.kind == RUN and one.run_id is not None)
+    return {one.run_id or 0: int(one.key.removeprefix(AGAIN)) for one in answered if one.key.startswith(AGAIN)}
 
 
 def _final(value: dict[str, Any]) -> Final:

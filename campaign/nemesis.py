@@ -116,7 +116,8 @@ class Nemesis:
     async def _walk(self, lane: Lane, chance: random.Random) -> None:
         first = list(lane.deeds)
         while True:
-            await asyncio.sleep(chance.uniform(0.5, 1.5) * lane.calm * (FIRST if first else 1.0))
+            calm = lane.calm * self._cluster.slowness  # what dies must be up again before it dies next
+            await asyncio.sleep(chance.uniform(0.5, 1.5) * calm * (FIRST if first else 1.0))
             deed = first.pop(0) if first else chance.choice(lane.deeds)
             await deed.act()
 

@@ -16,11 +16,12 @@ from functools import partial
 from itertools import pairwise
 
 from campaign.case import Case, Violation, Work, of_run
-from campaign.history import INFO, OK, ORDER, SECOND, SIGNAL, Operation, Plan, Run, TaskPlan
+from campaign.history import CANCEL, INFO, OK, ORDER, SECOND, SIGNAL, Operation, Plan, Run, TaskPlan
 
 SUCCEEDED, SKIPPED = "succeeded", "skipped"
 UNSUCCESSFUL = ("failed", "timed_out", "cancelled")
 BY_TASKS = "children"  # why a workflow failed: one of its tasks did
+CANCELLED_BEFORE = 15 * SECOND  # a task that was claimed just before its run was cancelled may still start so late
 STILL = 30 * SECOND  # a run that was told what it waits for may take so long to go on, once everything is healed
 
 
@@ -205,6 +206,19 @@ def wanted(case: Case) -> Iterator[Violation]:
         for run in (run for runs in flow.made.values() for run in runs if run.state == "cancelled"):
             if flow.run.state not in ("cancelled", "timed_out"):
                 yield of_run(case, "justified", run, f"task {run.task} of run {flow.run.id} was cancelled by nobody")
+
+
+def called_off(case: Case) -> Iterator[Violation]:
+    """Nothing of a run of a workflow starts when it is long cancelled."""
+    cancelled = {
+        one.run_id: one.answered_at for one in case.history.operations if one.kind == CANCEL and one.outcome == OK
+    }
+    for run in case.runs.values():
+        since = cancelled.get(run.id, cancelled.get(run.parent_id, 2**62))
+        for witness in case.witnesses.get(run.id, ()):
+            if witness.started_at > since + CANCELLED_BEFORE:
+                late = (witness.started_at - since) / SECOND
+                yield of_run(case, "obeyed", run, f"started {late:.1f} s after it was cancelled")
 
 
 def woken(case: Case) -> Iterator[Violation]:

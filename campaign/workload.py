@@ -28,6 +28,7 @@ from campaign.history import (
     FAIL,
     INFO,
     OK,
+    ORDER,
     PAUSE,
     RESUME,
     RUN,
@@ -231,7 +232,7 @@ class Workload:
         method = {UPDATE: "PUT", DELETE: "DELETE"}.get(blank.kind, "POST")
         sent = None
         try:
-            async with asyncio.timeout(REQUEST):
+            async with asyncio.timeout(REQUEST * self._cluster.slowness):
                 response = await self._cluster.http.request(method, url, json=body, headers=headers)
         except httpx.ConnectError:
             return replace(blank, answered_at=now()), None
@@ -251,7 +252,7 @@ class Workload:
 
 def _read(heard: Operation, answer: Any) -> Operation:
     """Return what an answer tells."""
-    if heard.kind == RUN:
+    if heard.kind in (RUN, ORDER):
         return replace(heard, outcome=OK, run_id=answer["id"])
     if heard.kind == UPDATE:
         return replace(heard, outcome=OK, created_at=moment(answer["triggers"][0]["created_at"]))

@@ -10,7 +10,7 @@ import asyncio
 import random
 from functools import partial
 
-from campaign.flows import followers, workflows
+from campaign.flows import calm, followers, workflows
 from campaign.history import FAIL, ORDER, RUN, SIGNAL, Operation, Plan
 
 from horae.core.definitions import Idempotency
@@ -50,9 +50,8 @@ class Flows:
             self._plans[plan.name] = plan
         for plan, (least, most, percent) in followers(self._chance):
             await self._workload.submit(plan, f"witness {least} {most} {percent} none")
-        seconds = self._chance.choice((1.0, 3.0))
-        calm = Plan("calm", at=0, overlap="allow", debounce=seconds, debounce_most=seconds * 3)
-        await self._workload.submit(calm, "witness 0.0 0.5 0.0 none")
+        orders, (least, most, percent) = calm(self._chance)
+        await self._workload.submit(orders, f"witness {least} {most} {percent} none")
         waiter = Plan("waiter", at=0, overlap="allow", waits=True)
         await self._workload.submit(waiter, f"witness 0.0 {self._chance.choice((0.1, 1.0))} 5.0 waits")
         self._plans[waiter.name] = waiter

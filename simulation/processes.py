@@ -145,7 +145,7 @@ class Server:
         }  # fmt: skip
         dependencies = Dependencies(store, self.queue, placing)
         outbox = Outbox(store, workflows, calls=callers.act, dependencies=dependencies.act)
-        return Driver(self.link, outbox, begins)
+        return Driver(self.link, outbox, begins, self.link.beside)
 
     def _node(self) -> Node:
         now = self._machine.clock.now()

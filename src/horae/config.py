@@ -90,6 +90,7 @@ class Config:
     files_limit: int | None  # as history_days
     tls_cert: Path | None
     tls_key: Path | None
+    public_url: str
     lake_workers: str
     lake_lease: float
     secret_key_file: Path

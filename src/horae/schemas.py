@@ -322,7 +322,7 @@ class RunDetail(Run, kw_only=True):
     """A run with its earlier attempts."""
 
     attempts: list[Attempt]
-    tasks: Annotated[list[Task] | UnsetType, Meta(description="Of a workflow.")] = UNSET
+    tasks: Annotated[list[Task] | UnsetType, Meta(description="Of a workflow; of a run on every agent: these.")] = UNSET
     awaits: Annotated[
         str | UnsetType, Meta(description="While it is blocked(signal): the name of what it waits to be told.")
     ] = UNSET
@@ -492,6 +492,7 @@ class Token(Struct):
     ]
     kinds: Annotated[list[str] | None, Meta(description="What that agent may take; `*` is any.")]
     labels: Annotated[list[str] | None, Meta(description="What that agent may say to have; `*` is any.")]
+    resources: Annotated[list[str] | None, Meta(description="What that agent may offer at most: gpu=2; `*` is any.")]
 
 
 class NewToken(Token):

@@ -186,22 +186,18 @@ def _amounts(value: object) -> object:
         return value
     if not isinstance(value, str):
         raise Refused(_RESOURCES)
-    pairs = [part.partition("=") for part in value.split(",") if part.strip()]
-    if not all(name.strip() and amount.strip() for name, _, amount in pairs):
+    from horae.core.policy.resources import amounts_of
+
+    found = amounts_of(part for part in value.split(",") if part.strip())
+    if not all(name and amount != "" for name, amount in found.items()):
         raise Refused(_RESOURCES)
-    return {name.strip(): _number_of(amount.strip()) for name, _, amount in pairs}
-
-
-def _number_of(text: str) -> object:
-    if re.fullmatch(r"[0-9]{1,15}", text):
-        return int(text)
-    return float(text) if re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,6}", text) else text
+    return found
 
 
 def show_resources(value: tuple[tuple[str, int], ...]) -> str:
-    from horae.core.policy.resources import show_amount
+    from horae.core.policy.resources import words_of
 
-    return ",".join(f"{name}={show_amount(name, amount)}" for name, amount in value)
+    return ",".join(words_of(value))
 
 
 def read_kinds(value: object) -> tuple[str, ...]:

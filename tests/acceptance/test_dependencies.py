@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from .pair import Servers
 from .server import Server
 
-KILLS = 4
 ANCHOR = "2026-01-01T00:00:00Z"
 
 
@@ -73,8 +73,21 @@ def test_a_circle_is_refused_with_its_path(server: Server):
 
 
 @pytest.mark.slow
-def test_every_moment_of_a_chain_has_one_record_with_the_right_verdict_through_crashes(tmp_path: Path):
-    server = Server(tmp_path, "--heartbeat-interval", "1", "--slots", "64").start()
+@pytest.mark.parametrize(
+    ("store", "kills"), [("sqlite", 4), ("postgres", 4), pytest.param("postgres", 20, marks=pytest.mark.long)]
+)
+def test_every_moment_of_a_chain_has_one_record_with_the_right_verdict_through_crashes(
+    tmp_path: Path, request: pytest.FixtureRequest, store: str, kills: int
+):
+    servers = Servers.of(store, request, tmp_path, "--slots", "64")
+    try:
+        play_chain(servers, kills)
+    finally:
+        servers.stop()
+
+
+def play_chain(servers: Servers, kills: int) -> None:
+    server = servers.first
     often = {"overlap": "allow", "misfire": "run_all"}
     schedule = {"schedule": {"every": "1s", "anchor": ANCHOR}}
     fails = 'case "$HORAE_SCHEDULED_FOR" in *0Z|*5Z|*3Z) exit 1;; esac'
@@ -86,10 +99,9 @@ def test_every_moment_of_a_chain_has_one_record_with_the_right_verdict_through_c
         {"name": "own", "key": "own", **often, **schedule, "after": [{"job": "first", "on": "failure"}], **step(":")},
     )  # fmt: skip
     chance = random.Random(7)
-    for _ in range(KILLS):
-        time.sleep(chance.uniform(2, 5))
-        server.kill()
-        server.start()
+    for _ in range(kills):
+        time.sleep(chance.uniform(1, 4))
+        servers.kill(chance)
     time.sleep(3)
     for job in (own, first):
         server.post(f"/v1/jobs/{job['id']}/pause")
@@ -114,4 +126,5 @@ def test_every_moment_of_a_chain_has_one_record_with_the_right_verdict_through_c
     for run in records(own):
         failed = run["due_at"] in ended and ended[run["due_at"]]["state"] == "failed"
         assert (run["state"], run["reason"]) == (("succeeded", "") if failed else ("skipped", "dependency")), run
-    assert server.stop() == 0
+    lost = sum(run["lost"] for job in (first, second, third, own) for run in records(job))
+    print(f"\n{servers.kills} kills, {len(ended)} moments, {lost} attempts lost")

@@ -222,7 +222,7 @@ async def refusal(tmp_path: Path, address: str, text: str, **node: Any) -> Denie
     return refused.value
 
 
-BOUNDS = Bounds("n1", ("python", "shell"), ("gpu",))
+BOUNDS = Bounds("n1", ("python", "shell"), ("gpu",), ("gpu=2", "memory=1GiB"))
 
 
 @pytest.mark.parametrize(
@@ -231,6 +231,9 @@ BOUNDS = Bounds("n1", ("python", "shell"), ("gpu",))
         ({"name": "n2"}, "for the agent n1, not for n2"),
         ({"kinds": ("python", "spark_sql")}, "for work of the kinds python, shell, not for spark_sql"),
         ({"labels": ("gpu", "vault", "sandbox:plain")}, "for the labels gpu, not for vault"),
+        ({"resources": {"gpu": 3}}, "for the resources gpu=2, memory=1GiB, not for gpu=3"),
+        ({"resources": {"gpu": 2, "license-x": 1}}, "not for license-x=1"),
+        ({"resources": {"memory": 2**31}}, "not for memory=2GiB"),
     ],
 )
 async def test_an_agent_that_says_to_be_more_than_its_token_allows_is_refused(
@@ -245,12 +248,15 @@ async def test_an_agent_that_says_to_be_more_than_its_token_allows_is_refused(
     assert await far.store.list_nodes() == []
 
 
-@pytest.mark.parametrize("bounds", [BOUNDS, Bounds("*", ("*",), ("*",)), None], ids=["its own", "any", "of before"])
+@pytest.mark.parametrize(
+    "bounds", [BOUNDS, Bounds("*", ("*",), ("*",), ("*",)), None], ids=["its own", "any", "of before"]
+)
 async def test_an_agent_that_its_token_is_for_comes_in(far: Side, tmp_path: Path, bounds: Bounds | None):
     async with guarded(far) as (address, access):
         _, text = await token_for(access, bounds)
         async with connected(tmp_path / "agent", address, token=text) as remote:
-            await remote.link.hello(a_node(labels=("gpu", "sandbox:bubblewrap")))
+            offered = {"gpu": 2, "cpus": 64_000, "memory": 2**30}
+            await remote.link.hello(a_node(labels=("gpu", "sandbox:bubblewrap"), resources=offered))
             assert await remote.link.beat(0) is not None
 
 

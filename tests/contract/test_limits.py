@@ -89,6 +89,10 @@ def done(one: Assignment, state: State = State.SUCCEEDED) -> Result:
     return Result(one.run_id, one.fence, state, finished_at=START)
 
 
+async def blocked(store: Store) -> list[int]:
+    return sorted(run.id for run in (await store.list_runs(RunFilter(states=(State.BLOCKED,)), None, 1000)).items)
+
+
 async def running(store: Store) -> list[int]:
     return sorted(run.id for run in (await store.list_runs(RunFilter(states=(State.RUNNING,)), None, 1000)).items)
 
@@ -507,16 +511,33 @@ async def test_runs_held_by_limits_fail_if_nobody_has_their_kind(store: Store):
     doomed = await order(store, 30, ONE, job_id=2, kind="ada")
     outside = await order(store, 1, ONE, job_id=2, kind="ada", pin="@worker")
 
-    assert await store.fail_unrunnable(["python"], "nobody can", {"ada": "install gnat"}) == 30
+    assert await store.fail_unrunnable(["python"], "nobody can", {"ada": "install gnat"}) == 33
     assert await store.fail_unrunnable(["python"], "nobody can", {}) == 0
     run = await store.get_run(doomed[-1])
     assert run is not None
     assert (run.state, run.reason, run.message) == (State.FAILED, "no_agent", "nobody can: install gnat")
-    assert (await store.get_run(outside[0])).state is State.BLOCKED  # type: ignore[union-attr]
+    states = [(await store.get_run(id_)).state for id_ in (behind[0], outside[0], kept[0])]  # type: ignore[union-attr]
+    assert states == [State.FAILED, State.BLOCKED, State.BLOCKED]
 
-    await store.cancel(kept[:15], "requested")
-    assert await store.fail_unrunnable(["python"], "nobody can", {}) == 3
-    assert (await store.get_run(behind[0])).state is State.FAILED  # type: ignore[union-attr]
+
+async def test_of_many_that_are_held_by_limits_all_are_looked_at_in_some_rounds(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(parts, "LOOKED_THROUGH", 10)
+    monkeypatch.setattr(parts, "ROWS_AT_ONCE", 4)
+    await define(store)
+    kept = await order(store, 60)
+    doomed = [run_id for _ in range(3) for run_id in (*await order(store, 5, kind="ada", priority=1),)]
+    last = await order(store, 30, priority=1)
+    late = await order(store, 1, kind="ada", priority=0)
+
+    failed = [await store.fail_unrunnable(["python"], "nobody can", {}) for _ in range(25)]
+    assert sum(failed) == 16
+    assert max(failed) <= 4
+    for run_id in (*doomed, *late):
+        assert (await store.get_run(run_id)).state is State.FAILED  # type: ignore[union-attr]
+    assert len(await start(store, offer(100))) == 5
+    assert len(kept) + len(last) == len(await blocked(store)) + 5
 
 
 async def test_the_sweep_says_how_many_of_those_it_released_demand_more_than_a_slot(store: Store, clock: FakeClock):

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from horae.core.definitions import Idempotency, Receipt
+from horae.core.definitions import Group, Idempotency, Receipt
 from horae.core.model import SECOND, Overlap, Policy, Reason, Run, State
+from horae.core.policy.debounce import Calm
 from horae.core.runs.orders import NewRun, Order
 from horae.ports.store import Store
 from horae.queues.local import LocalQueue
 from horae.service.jobs import Jobs
-from horae.service.jobs.orders import BATCH, Asker, RunRequest
+from horae.service.jobs.orders import BATCH, Asker, OrderBatch, RunRequest
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, changed, make_job
 
@@ -42,10 +43,12 @@ async def place(store: Store, *orders: Order) -> list[Receipt]:
     return await store.enqueue(orders)
 
 
-async def place_many(jobs: Jobs, asked: Sequence[RunRequest], asker: Asker) -> list[Any]:
-    async def batches() -> AsyncIterator[Sequence[RunRequest]]:
+async def place_many(
+    jobs: Jobs, asked: Sequence[RunRequest], asker: Asker, promise: Idempotency | None = None
+) -> list[Any]:
+    async def batches() -> AsyncIterator[OrderBatch]:
         for start in range(0, len(asked), BATCH):
-            yield asked[start : start + BATCH]
+            yield OrderBatch(asked[start : start + BATCH], promise)
 
     return list(await jobs.orders.place_many(batches(), asker))
 
@@ -306,3 +309,87 @@ async def test_a_key_that_moved_to_another_job_is_followed(store: Store):
     await store.save_job(changed(one, key=None), 1)
     await store.save_job(changed(two, key="report"), 1)
     assert [run.job_id for run in await place_many(jobs, [RunRequest("report")], asker)] == [2]
+
+
+# ── one key for many ──
+
+
+def group(*places: int, digest: str = "d") -> Group:
+    return Group(key("all", digest), places)
+
+
+async def test_a_group_is_made_once_under_one_key(store: Store) -> None:
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    orders = [Order(new(overlap=Overlap.ALLOW)) for _ in range(3)]
+    first = await store.enqueue(orders, group(0, 1, 2))
+    again = await store.enqueue(orders, group(0, 1, 2))
+    assert [receipt.ids for receipt in again] == [receipt.ids for receipt in first]
+    assert all(receipt.replayed for receipt in again)
+    assert not any(receipt.replayed for receipt in first)
+    assert len(await runs_of(store)) == 3
+
+
+async def test_another_group_under_the_same_key_is_a_mismatch(store: Store) -> None:
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    orders = [Order(new(overlap=Overlap.ALLOW)) for _ in range(2)]
+    await store.enqueue(orders, group(0, 1))
+    other = await store.enqueue(orders, group(0, 1, digest="other"))
+    assert [receipt.mismatch for receipt in other] == [True, True]
+    assert len(await runs_of(store)) == 2
+
+
+async def test_places_tell_orders_of_a_group_apart_when_others_are_left_out(store: Store) -> None:
+    """What was refused before it came to the store may be taken the second time, or the reverse."""
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    order = Order(new(overlap=Overlap.ALLOW))
+    [zero, two] = await store.enqueue([order, order], group(0, 2))
+    [_, one, again] = await store.enqueue([order, order, order], group(0, 1, 2))
+    assert again.ids == two.ids
+    assert again.ids != zero.ids
+    assert one.stale
+    assert not one.ids
+    [alone] = await store.enqueue([order], group(2))
+    assert alone.ids == two.ids
+
+
+async def test_orders_of_a_group_whose_job_has_changed_are_stale_then_and_later(store: Store) -> None:
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    good, old = Order(new(overlap=Overlap.ALLOW)), Order(new(overlap=Overlap.ALLOW), version=99)
+    first = await store.enqueue([good, old], group(0, 1))
+    assert [(len(receipt.ids), receipt.stale) for receipt in first] == [(1, False), (0, True)]
+    again = await store.enqueue([good, good], group(0, 1))
+    assert again[0].ids == first[0].ids
+    assert again[1].stale
+    assert len(await runs_of(store)) == 1
+
+
+async def test_two_at_once_make_a_group_once(store: Store) -> None:
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    orders = [Order(new(overlap=Overlap.ALLOW)) for _ in range(50)]
+    both = await asyncio.gather(*(store.enqueue(orders, group(*range(50))) for _ in range(2)))
+    assert [r.ids for r in both[0]] == [r.ids for r in both[1]]
+    assert len(await runs_of(store)) == 50
+
+
+async def test_a_batch_with_one_promise_takes_one_row_and_is_answered_again(store: Store) -> None:
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    jobs = Jobs(store, LocalQueue())
+    asked = [RunRequest(1, {"n": n}, idempotency=key(f"k#{n}")) for n in range(20)]
+    asked[7] = RunRequest(99, idempotency=key("k#7"))  # there is no such job
+    first = await place_many(jobs, asked, Asker(), key("k#0+"))
+    assert [str(answer) for answer in first if not isinstance(answer, Run)] == ["there is no job 99"]
+    again = await place_many(jobs, asked, Asker(), key("k#0+"))
+    assert [a.id for a in again if isinstance(a, Run)] == [a.id for a in first if isinstance(a, Run)]
+    assert len(await runs_of(store)) == 19
+
+
+async def test_a_job_that_is_debounced_by_now_makes_no_second_run_of_a_group(store: Store) -> None:
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    jobs = Jobs(store, LocalQueue())
+    asked = [RunRequest(1, idempotency=key(f"k#{n}")) for n in range(3)]
+    first = await place_many(jobs, asked, Asker(), key("k#0+"))
+    calm = Order(new(overlap=Overlap.ALLOW), calm=Calm("", 10 * SECOND, None))
+    again = await store.enqueue([calm] * 3, Group(key("k#0+"), [0, 1, 2]))
+    assert [receipt.ids for receipt in again] == [[run.id] for run in first]
+    [fresh] = await store.enqueue([calm], Group(key("k#1000+"), [0]))
+    assert fresh.stale, "it is debounced by its own key"

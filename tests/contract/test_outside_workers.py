@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ from horae.errors import Denied, Invalid, Unavailable
 from horae.links.outside import MAX_ANSWER, HttpWorkers
 from tests.listening import listening
 
+DEADLINE = 60.0  # seconds: a busy machine takes its time with what is at hand
 Answer = Callable[[bytes], bytes | None]
 
 
@@ -47,7 +49,7 @@ async def workers() -> AsyncIterator[HttpWorkers]:
 async def test_a_document_is_posted_and_the_answer_read(workers: HttpWorkers):
     heard: list[bytes] = []
     async with listener(lambda request: heard.append(request) or said("202 Accepted", b'{"ok":true}')) as port:
-        reply = await workers.post(f"127.0.0.1:{port}", "/work", {"jobId": 1}, trusted=False)
+        reply = await workers.post(f"127.0.0.1:{port}", "/work", {"jobId": 1}, trusted=False, seconds=DEADLINE)
     assert (reply.status, reply.document, reply.is_good) == (202, {"ok": True}, True)
     assert heard[0].startswith(b"POST /work HTTP/1.1\r\n")
     assert f"Host: 127.0.0.1:{port}\r\n".encode() in heard[0]
@@ -79,7 +81,15 @@ async def test_beyond_loopback_only_who_registered_with_a_token_is_called(worker
 
 async def test_a_redirect_is_not_followed(workers: HttpWorkers):
     async with listener(lambda _: said("307 Temporary Redirect", b"", "Location: http://127.0.0.1:8080/")) as port:
-        assert (await workers.post(f"127.0.0.1:{port}", "/", {}, trusted=False)).status == 307
+        assert (await workers.post(f"127.0.0.1:{port}", "/", {}, trusted=False, seconds=DEADLINE)).status == 307
+
+
+async def test_a_call_does_not_wait_for_certificates_that_nobody_needs(
+    workers: HttpWorkers, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ssl, "create_default_context", None)
+    async with listener(lambda _: said("200 OK", b"{}")) as port:
+        assert (await workers.post(f"127.0.0.1:{port}", "/", {}, trusted=False, seconds=DEADLINE)).status == 200
 
 
 async def test_a_worker_that_says_nothing_is_not_waited_for(workers: HttpWorkers):
@@ -92,15 +102,15 @@ async def test_a_worker_that_is_gone_is_unavailable(workers: HttpWorkers):
     async with listener(lambda _: None) as port:
         pass
     with pytest.raises(Unavailable, match="cannot be reached"):
-        await workers.post(f"127.0.0.1:{port}", "/", {}, trusted=False)
+        await workers.post(f"127.0.0.1:{port}", "/", {}, trusted=False, seconds=DEADLINE)
 
 
 async def test_an_answer_without_end_is_cut(workers: HttpWorkers):
     async with listener(lambda _: said("200 OK", b"x" * (MAX_ANSWER + 1))) as port:
         with pytest.raises(Unavailable, match="more than"):
-            await workers.post(f"127.0.0.1:{port}", "/", {}, trusted=False)
+            await workers.post(f"127.0.0.1:{port}", "/", {}, trusted=False, seconds=DEADLINE)
 
 
 async def test_an_answer_that_is_no_json_is_none(workers: HttpWorkers):
     async with listener(lambda _: said("200 OK", b"\xff hello")) as port:
-        assert (await workers.post(f"127.0.0.1:{port}", "/", {}, trusted=False)).document is None
+        assert (await workers.post(f"127.0.0.1:{port}", "/", {}, trusted=False, seconds=DEADLINE)).document is None

@@ -181,3 +181,46 @@ async def test_a_small_history_is_left_as_it_is(
     await run(store)
     assert not await store.tend_history()
     assert await parts(postgres_url) == []
+
+
+async def index_state(url: str, name: str = "history_parent") -> list[tuple[object, ...]]:
+    return await ask(url, f"SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('{name}')")
+
+
+async def test_a_history_in_parts_gets_an_index_that_is_missing_while_runs_end(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    """As of a history that was long before there were workflows: the migration leaves the index out."""
+    await run(store)
+    assert await store.tend_history()
+    await skip_ids(postgres_url, 50_000)
+    await run(store, 3)
+    assert await store.tend_history()
+    assert len(await parts(postgres_url)) == 3
+    await ask(postgres_url, "DROP INDEX history_parent")
+
+    connection = await asyncpg.connect(postgres_url)
+    try:  # one was left half done, by who died
+        await connection.execute("CREATE INDEX history_parent ON ONLY history (parent_id) WHERE parent_id IS NOT NULL")
+        assert await index_state(postgres_url) == [(False,)]
+        assert await store.tend_history()
+    finally:
+        await connection.close()
+
+    assert await index_state(postgres_url) == [(True,)]
+    assert await store.tend_history()
+    await skip_ids(postgres_url, 100_000)
+    await run(store)
+    assert await store.tend_history()
+    assert await index_state(postgres_url) == [(True,)]
+    assert len(await parts(postgres_url)) == 4
+
+
+async def test_a_long_history_gets_the_index_of_tasks_after_the_migration(
+    store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "FROM_RUNS", 1_000_000)
+    await ask(postgres_url, "DROP INDEX history_parent")
+    await run(store)
+    assert not await store.tend_history()
+    assert await index_state(postgres_url) == [(True,)]

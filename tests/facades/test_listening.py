@@ -34,6 +34,20 @@ async def test_a_trigger_on_an_event_is_made_shown_and_given_back(world: World) 
     assert [each["key"] for each in heard["followers"]] == ["alarm"]
 
 
+@BOTH
+async def test_a_trigger_on_nodes_is_made_shown_and_given_back(world: World) -> None:
+    document = {"name": "alarm", **JOB, "triggers": [{"on": {"node": "any", "states": ["joined", "gone"]}}]}
+    answer = await world.http.post("/v1/jobs", json=document)
+    assert answer.status_code == 201, answer.text
+    [trigger] = answer.json()["jobs"][0]["triggers"]
+    assert trigger["description"] == "when a node is gone or has joined"
+    assert trigger["schedule"] == {"on": {"node": "any", "states": ["gone", "joined"]}}
+    path = f"/v1/jobs/{answer.json()['jobs'][0]['id']}"
+    shown = (await world.http.get(path)).json()
+    again = await world.http.put(path, json=shown)
+    assert (again.status_code, again.json()["version"]) == (200, shown["version"]), again.text
+
+
 async def test_a_schedule_becomes_an_event_and_back(world: World) -> None:
     extract = await world.submit(name="extract")
     job = await world.submit(name="alarm", triggers=[{"every": "1h"}])
@@ -50,7 +64,8 @@ async def test_a_schedule_becomes_an_event_and_back(world: World) -> None:
     [
         ({"job": "nobody", "states": ["failed"]}, "E_NOT_FOUND"),
         ({"job": 1, "states": ["broken"]}, "E_ENUM"),
-        ({"node": "gone"}, "E_UNKNOWN_FIELD"),
+        ({"node": "gone"}, "E_REQUIRED"),
+        ({"node": "any", "states": ["failed"]}, "E_ENUM"),
         ([], "E_TYPE"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from horae.core.model import Job, Run, State
-from horae.core.watched import KEPT, MOST_KEPT
+from horae.core.watched import KEPT, MOST_KEPT, PING
 from horae.core.work.specs import parse_job
 from horae.errors import Invalid
 from horae.service.external.watching import Watches
@@ -222,6 +222,8 @@ async def test_wrong_addresses_are_refused_in_the_same_words(world: World) -> No
     answers = [await world.http.post(one) for one in wrong]
     assert {one.status_code for one in answers} == {404}
     assert len({one.json()["detail"] for one in answers}) == 1
+    of_run = await world.jobs.callbacks.make_token(job.id, PING)  # as the handler of a run of that number could make
+    assert (await world.http.post(f"/v1/pings/{job.id}/{of_run}")).status_code == 404
     assert token not in shown_path(path) + shown_path(f"{path}/start")
     refused = await world.http.get(f"/v1/jobs/{other.id}/ping")
     assert (refused.status_code, refused.json()["code"]) == (409, "E_NOT_WATCHED")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ import yaml
 
 from horae.contracts import CONTRACTS
 from horae.core.model import Overlap, Reason
+from horae.core.runs.flows import Begin, Move
 from horae.core.runs.orders import NewRun, Order
+from horae.core.work import specs
 from horae.discovery import resolve
+from horae.service.workflows.waits import PlainWaits
 from horae.web import app as web
 from tests.facades.world import OWN, World, from_here
 
@@ -113,3 +117,83 @@ async def test_an_example_can_be_submitted_twice_and_its_handlers_are_there(path
     document = yaml.safe_load(path.read_text())
     for job in document.get("jobs", [document]):
         assert all(resolve(name, EXAMPLES / "jobs") for name in handlers_in(job))
+
+
+ASK = {"name": "ask", "wait": {"approval": {"by": ["ann", "bob"], "message": "publish <b>it</b>?"}, "within": "2d"}}
+
+
+async def ask(world: World, job_id: int, **fields: Any) -> int:
+    """A run of a job that waits for an approval."""
+    [receipt] = await world.store.enqueue([Order(NewRun(job_id, "wait", 5, Overlap.ALLOW, **fields))])
+    claimed = await world.claim("wait")
+    await world.execution.finish(await PlainWaits(world.store).begin(claimed))
+    return receipt.ids[0]
+
+
+async def test_a_run_that_waits_for_an_approval_shows_the_question_and_buttons(api: httpx.AsyncClient, world: World):
+    job = (await api.post("/v1/jobs", json=ASK)).json()["jobs"][0]
+    run_id = await ask(world, job["id"])
+
+    page = await api.get(f"/runs/{run_id}")
+
+    assert f'data-question="{run_id}"' in page.text
+    assert "publish &lt;b&gt;it&lt;/b&gt;?" in page.text
+    assert "ann, bob may decide, until" in page.text
+    assert "then it fails" in page.text
+    assert 'data-verb="approve"' in page.text
+    assert 'data-verb="reject"' in page.text
+    assert "waits for an approval since" in page.text
+    assert "approval:decision" not in page.text
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'self'" in policy
+    assert "<script>" not in page.text
+
+
+async def test_the_page_of_the_workflow_shows_which_task_waits_for_an_approval(api: httpx.AsyncClient, world: World):
+    asked = (await api.post("/v1/jobs", json=ASK)).json()["jobs"][0]
+    flow = {"name": "flow", "tasks": {"sure": {"job": asked["id"]}, "go": {"needs": ["sure"], "handler": "a:b"}}}
+    job = (await api.post("/v1/jobs", json=flow)).json()["jobs"][0]
+    [receipt] = await world.store.enqueue([Order(NewRun(job["id"], "workflow", 5, Overlap.ALLOW))])
+    parent = receipt.ids[0]
+    [claimed] = await world.claim("workflow")
+    begin = Begin(claimed.fence, job["id"], json.dumps(job["spec"]))
+    await world.store.move_flows([Move(parent, begin=begin)])
+    task = await ask(world, asked["id"], parent_id=parent, task="sure")
+
+    page = await api.get(f"/runs/{parent}")
+
+    assert f'data-question="{task}"' in page.text
+    assert '<span class="name">sure</span>' in page.text
+    assert f'<a href="/runs/{task}">' in page.text
+    assert page.text.count("waits for an approval") == 2, "in the picture, and above it"
+
+    decided = await api.post(
+        f"/v1/runs/{task}/approve", json={"comment": "yes"}, headers={"origin": "http://127.0.0.1:8080"}
+    )
+    assert decided.status_code == 202, decided.text
+    assert "data-question" not in (await api.get(f"/runs/{parent}")).text
+
+
+async def test_no_other_site_presses_the_buttons(api: httpx.AsyncClient, world: World):
+    job = (await api.post("/v1/jobs", json=ASK)).json()["jobs"][0]
+    run_id = await ask(world, job["id"])
+    for headers in ({"origin": "http://evil.example"}, {"origin": "null", "content-type": "text/plain"}):
+        refused = await api.post(f"/v1/runs/{run_id}/approve", content=b"{}", headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (403, "E_ORIGIN")
+    assert "data-question" in (await api.get(f"/runs/{run_id}")).text
+
+
+async def test_who_may_not_decide_sees_the_question_and_no_buttons(world: World):
+    job = (await world.jobs.submit([specs.parse_job(ASK)])).jobs[0]
+    run_id = await ask(world, job.id)
+    gate = web.create_app(world.services, CONTRACTS, version="1.2.3", free_pass=())
+    shown = {}
+    for owner in ("ann", "eve"):
+        token = (await world.services.access.create(owner, "user", owner, None))[1]
+        async with httpx.AsyncClient(
+            transport=from_here(gate), base_url="http://127.0.0.1:8080", headers={"authorization": f"Bearer {token}"}
+        ) as client:
+            shown[owner] = (await client.get(f"/runs/{run_id}")).text
+    assert 'data-verb="approve"' in shown["ann"]
+    assert "ann, bob may decide" in shown["eve"]
+    assert "data-verb" not in shown["eve"]

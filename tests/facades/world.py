@@ -35,6 +35,7 @@ from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
 from horae.service.external.watching import Watching
 from horae.service.firing import Firing
+from horae.service.insight.forecasting import Forecasting
 from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
 from horae.service.jobs.breaker import Breaker
@@ -150,6 +151,7 @@ class World:
             activity=Activity(store, clock, node=NODE, lease_seconds=15.0),
             hooks=Hooks(store, self.jobs.orders, sealing, secrets),
             watching=Watching(self.jobs, self.files, place=NODE),
+            forecasting=Forecasting(store),
             lends_lake_work=True,
         )
         self.gate = web.create_app(self.services, CONTRACTS, version="1", free_pass=OWN)

@@ -7,8 +7,28 @@ from typing import Any
 
 import pytest
 from campaign.case import Case, arrange
-from campaign.history import OK, ORDER, SECOND, SIGNAL, SUBMIT, Final, History, Hold, Operation, Plan, Run, TaskPlan
-from campaign.tasks import agreed, all_of_them, debounced, followed, in_order, once_each, wanted, woken
+from campaign.checker import justified
+from campaign.history import (
+    CANCEL,
+    FAIL,
+    INFO,
+    OK,
+    ORDER,
+    RUN,
+    SECOND,
+    SIGNAL,
+    SUBMIT,
+    Final,
+    History,
+    Hold,
+    Operation,
+    Plan,
+    Run,
+    TaskPlan,
+    Witness,
+    resumed_by,
+)
+from campaign.tasks import agreed, all_of_them, called_off, debounced, followed, in_order, once_each, wanted, woken
 
 BEGAN = 1_800_000_000 * SECOND
 PLAN = Plan(
@@ -123,6 +143,33 @@ def test_of_a_run_that_was_cancelled_nobody_asks_how_far_it_came():
 
 def test_a_task_that_nobody_cancelled_is_found():
     assert "justified" in found(changed("convert[0]", state="cancelled"))
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "rules"), [([OK], []), ([INFO], []), ([FAIL, INFO], []), ([FAIL], ["justified"]), ([], ["justified"])]
+)
+def test_a_run_that_was_cancelled_was_wanted_so_by_somebody(outcomes: list[str], rules: list[str]):
+    case = case_of(run_of(1, 0, 3, job_id=1, parent_id=None, state="cancelled", reason="requested"))
+    case.history.operations += [Operation(CANCEL, "cancel-1", one, at(1), at(2), run_id=1) for one in outcomes]
+    assert [one.rule for one in justified(case)] == rules
+
+
+@pytest.mark.parametrize(("run_id", "started", "rules"), [(1, 10, []), (1, 30, ["obeyed"]), (2, 30, []), (9, 30, [])])
+def test_a_task_that_starts_long_after_its_run_was_cancelled_is_found(run_id: int, started: float, rules: list[str]):
+    runs = sound()
+    case = case_of(*runs.values())
+    case.history.operations.append(Operation(CANCEL, "cancel", OK, at(1), at(2), run_id=run_id))
+    case.witnesses[3] = [Witness(3, 1, 1, 2, at(2), 99, started, at(started), started + 1, at(started + 1), 0)]
+    assert [one.rule for one in called_off(case)] == rules
+
+
+def test_a_run_that_goes_on_from_another_is_known_by_the_key_of_its_request():
+    operations = [
+        Operation(RUN, "retry-4", INFO, at(0), at(1)),
+        Operation(RUN, "retry-4", OK, at(1), at(2), run_id=9),
+        Operation(RUN, "flow-5", OK, at(1), at(2), run_id=10),
+    ]
+    assert resumed_by(operations) == {9: 4}
 
 
 def retried(*more: Run) -> Case:

@@ -113,7 +113,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "log_format": "json", "startup_timeout": "0", "allowed_hosts": "a.example,b.example", "require_token": "true",
         "most_waiting_per_owner": "1000",
         "history_days": "30", "files": "o", "files_endpoint": "http://127.0.0.1:1", "files_limit": "1GiB",
-        "tls_cert": "c.pem", "tls_key": "k.pem",
+        "tls_cert": "c.pem", "tls_key": "k.pem", "public_url": "https://jobs.example.org",
         "lake_workers": "external", "lake_lease": "2m", "secret_key_file": "s.key", "docker_url": "unix:///run/d.sock",
         "spark_warehouse": "hdfs://h:8020/warehouse", "hdfs_user": "etl",
         "spark_url": "sc://h:15002", "clickhouse_url": "http://u:p@h:8123", "lake_root": "s3://bucket/lake",

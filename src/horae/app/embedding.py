@@ -39,7 +39,7 @@ ROLES = ["coordinator", "scheduler", "agent"]
 # Settings that mean something only where somebody listens, or that the program decides itself.
 OF_SERVERS = frozenset(
     ("host", "port", "grpc_port", "compat_ports", "roles", "allowed_hosts", "require_token", "tls_cert", "tls_key",
-     "log_format", "declarations")
+     "public_url", "log_format", "declarations")
 )  # fmt: skip
 _LOGGER = type(structlog.get_logger())
 FIRST_LOOK, LONGEST_LOOK = 0.002, 0.1  # seconds between two looks whether a run has ended

@@ -24,6 +24,7 @@ from horae.service.cluster.coordination import Cluster
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
+from horae.service.insight.learning import Learning
 from horae.service.jobs.inbox import Inbox
 from horae.service.jobs.overdue import Overdue
 from horae.service.retention import Retention
@@ -41,6 +42,7 @@ PUSH_GAP = 0.05  # seconds between two rounds of calls to them
 HEALTH = 10.0  # seconds between two questions how they are
 PURGE = 60.0  # seconds between looks for what is past its time
 TIDY = 3600.0  # seconds between looks for output that nothing points at
+LEARN = 60.0  # seconds between looks at how long runs took
 NEXT_PURGE = 0.1  # and between batches of it: others have their turn
 PROGRESS_GAP = 1.0  # seconds between two words on how far the work of an agent is
 INBOX_SOON, INBOX_LATE = 0.002, 0.1  # seconds between looks at the inbox: while work arrives, and when none has
@@ -331,6 +333,23 @@ class RetentionRole:
 
     async def run(self) -> None:
         await persist("retention", self.step, self._clock)
+
+
+class LearningRole:
+    """Where it leads, learns how long runs take, now and then."""
+
+    def __init__(self, cluster: Cluster, learning: Learning, clock: Clock) -> None:
+        self._cluster = cluster
+        self._learning = learning
+        self._clock = clock
+
+    async def step(self) -> None:
+        if self._cluster.is_leader and (learned := await self._learning.learn()).unusual:
+            log.info("durations.unusual", jobs=learned.unusual[:10], count=len(learned.unusual))
+        await self._clock.sleep(LEARN)
+
+    async def run(self) -> None:
+        await persist("learning", self.step, self._clock)
 
 
 class AgentRole:

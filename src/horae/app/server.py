@@ -30,6 +30,7 @@ from horae.app.roles import (
     AgentRole,
     CoordinatorRole,
     InboxRole,
+    LearningRole,
     OutsideRole,
     PushRole,
     RetentionRole,
@@ -69,9 +70,12 @@ from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
 from horae.service.external.watching import Watches, Watching
 from horae.service.firing import Firing
+from horae.service.insight.forecasting import Forecasting
+from horae.service.insight.learning import Learning
 from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
 from horae.service.jobs.breaker import Breaker
+from horae.service.jobs.callbacks import RunKeys
 from horae.service.jobs.hooks import Hooks
 from horae.service.jobs.inbox import Inbox
 from horae.service.local_node import LocalNode
@@ -80,7 +84,7 @@ from horae.service.policy.placing import Placing
 from horae.service.retention import Retention
 from horae.service.secrets.named import Secrets
 from horae.service.secrets.rotation import Rotation
-from horae.service.secrets.sealing import Sealing
+from horae.service.secrets.sealing import CALLBACKS, Sealing
 from horae.service.sources import Sources
 from horae.service.workflows.calls import Callers
 from horae.service.workflows.dependencies import Dependencies
@@ -145,6 +149,7 @@ class App:
             sealing=self.sealing, events=self.broker.events,
             beat_gap=min(LONGEST_GATHERING, config.heartbeat_interval / 20), installation=self._installation,
             after_failures=breaker.look,
+            run_keys=self._run_keys(),
         )  # fmt: skip
         self.firing = Firing(
             store, self.queue, self.clock, self.metrics, offer_seconds=config.scan_interval,
@@ -162,7 +167,7 @@ class App:
         begins |= {WAIT: PlainWaits(store).begin, WATCHED: Watches(store).begin}
         dependencies = Dependencies(store, self.queue, placing)
         outbox = Outbox(store, workflows, calls=callers.act, dependencies=dependencies.act)
-        self.driver = Driver(self.link, outbox, begins)
+        self.driver = Driver(self.link, outbox, begins, self.link.beside)
         self.cluster = Cluster(
             store, self.queue, self.clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=_dead_after(config), is_exclusive=config.sqlite_path is not None,
@@ -206,7 +211,7 @@ class App:
             outside_workers=self.outside_workers, sources=Sources(self.store, jobs, self.sealing), secrets=self._kept,
             rotation=Rotation(store, self._keys, self._kept, self.sealing, node=config.node), local_node=local_node,
             catalogues=Catalogues(self.store, local_node, self.peers),
-            hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept),
+            hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept), forecasting=Forecasting(self.store),
             watching=Watching(jobs, self.files, place=self._place_of_output),
             activity=Activity(self.store, self.clock, node=config.node, lease_seconds=config.lease),
             lends_lake_work=config.lake_workers == "external", runs_in_place=self.sandboxes.trust is not None,
@@ -234,6 +239,11 @@ class App:
             peers=self.peers, offer_seconds=config.scan_interval, lease_seconds=config.lease,
             warnings=[self.sandboxes.warning] if self.sandboxes.warning else [],
         )  # fmt: skip
+
+    def _run_keys(self) -> RunKeys | None:
+        """Where nobody says how systems outside reach this server, no key is made: all servers would need it."""
+        load, address = partial(self.sealing.make_key, CALLBACKS), self.config.public_url
+        return RunKeys(load, address) if self._is_served and address else None
 
     def _members(self, store: Store) -> ExternalMembers:
         config = self.config
@@ -336,6 +346,8 @@ class App:
             tasks[name] = group.create_task(persist(name, step, self.clock))
         retention = RetentionRole(self.cluster, self.retention, self.clock)
         tasks["retention"] = group.create_task(retention.run())
+        learning = LearningRole(self.cluster, Learning(self.store.for_roles()), self.clock)
+        tasks["learning"] = group.create_task(learning.run())
         if "coordinator" in config.roles:
             # Alone on its store, it has nobody to watch.
             look = interval if config.sqlite_path else min(1.0, config.lease / 15)
@@ -441,6 +453,7 @@ class App:
             await self.describer.close()
         await end_task(tasks.get("agent"))
         await end_task(tasks.get("retention"))
+        await end_task(tasks.get("learning"))
         await end_task(tasks.get("inbox"))
         await end_task(tasks.get("push"))
         await end_task(tasks.get("outside"))

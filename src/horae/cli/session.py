@@ -50,7 +50,7 @@ COMMANDS = {
     "triggers": "jobs.jobs", "runs": "runs.runs", "logs": "runs.logs", "artifacts": "runs.builds", "run": "runs.runs",
     "cancel": "runs.runs", "signal": "runs.signals", "callback": "runs.signals", "approve": "runs.signals",
     "reject": "runs.signals", "approvals": "runs.signals", "pause": "jobs.jobs", "resume": "jobs.jobs",
-    "preview": "jobs.jobs", "ping-url": "runs.watching", "exec": "runs.watching",
+    "preview": "jobs.jobs", "forecast": "cluster.forecast", "ping-url": "runs.watching", "exec": "runs.watching",
     "nodes": "cluster.nodes", "handlers": "cluster.nodes", "queues": "cluster.queues", "limits": "cluster.limits",
     "resources": "cluster.limits", "secret": "cluster.secrets", "token": "cluster.tokens", "inbox": "cluster.inbox",
     "check": "local", "migrate": "local", "completion": "completion",

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from horae.client import calls, output
+from horae.client import calls, forecasting, output
 from horae.client.address import DEFAULT_URL, find_server
 from horae.client.steps import Call, Give, Pause, Read, Step, Stream, next_step
 from horae.client.streams import Streams
@@ -154,6 +154,7 @@ class Client:
     delete_queue = _method(calls.delete_queue)
     limits = _method(calls.limits)
     resources = _method(calls.resources)
+    forecast = _method(forecasting.forecast)
     set_resource = _method(calls.set_resource)
     delete_resource = _method(calls.delete_resource)
     set_secret = _method(calls.set_secret)

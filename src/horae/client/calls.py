@@ -11,7 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from horae.client.making import body_of, dump, get, given, list_all, load_answer, new_key, one, parts, request_of, send
+from horae.client.making import (
+    body_of,
+    dump,
+    get,
+    given,
+    list_all,
+    load_answer,
+    load_many,
+    new_key,
+    one,
+    parts,
+    request_of,
+    send,
+)
 from horae.client.steps import Call, Json, Pause, Steps, ask
 from horae.client.wire import TIMEOUT, Request, to_address
 from horae.errors import Conflict, NotFound
@@ -91,7 +104,7 @@ def submit_many(documents: Iterable[Mapping[str, Any]]) -> Call[list[Job]]:
         for part in parts(documents):
             headers = {"Content-Type": "application/json", "Idempotency-Key": new_key()}
             answer = yield from ask(Request("POST", "/v1/jobs", b'{"jobs": %b}' % part, headers, timeout=MANY_TIMEOUT))
-            made += load_answer(answer, "jobs")["jobs"]
+            made += load_many(answer, "jobs")
         return made
 
     return Call(steps)
@@ -239,10 +252,9 @@ def run_many(orders: Iterable[Mapping[str, Any]]) -> Call[list[Ordered]]:
     def steps() -> Steps:
         made: list[Json] = []
         for part in parts(orders):
-            # Each order of a part gets a key of its own from this one.
             headers = {"Content-Type": "application/json", "Idempotency-Key": new_key()}
             answer = yield from ask(Request("POST", "/v1/runs", part, headers, timeout=MANY_TIMEOUT))
-            made += ({"run" if "job_id" in one else "error": one} for one in load_answer(answer, "runs")["runs"])
+            made += ({"run" if "job_id" in one else "error": one} for one in load_many(answer, "runs"))
         return made
 
     return Call(steps)
@@ -502,12 +514,13 @@ def create_token(
     node: str | None = None,
     kinds: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
+    resources: Sequence[str] | None = None,
     org: int | None = None,
 ) -> Call[NewToken]:
     """Make a token; the answer's `token` is shown this once. `expires_in` is as 30d, or in seconds. `org` is the
     organisation that it is good for. One of scope agent is good for the agent `node` (`*` for any), which may take
-    `kinds` and have `labels`."""
-    bounds = {"node": node, "kinds": kinds and list(kinds), "labels": labels and list(labels)}
+    `kinds`, have `labels` and offer `resources`, as gpu=2."""
+    bounds = {"node": node, "kinds": kinds, "labels": labels, "resources": resources}
     wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in, "org": org, **bounds}
     return send("POST", "/v1/tokens", given(wanted))
 

@@ -6,15 +6,17 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any
 
-from horae.client.steps import Call, Json, Steps, ask, load
+from horae.client.steps import Call, Json, Steps, ask, foreign, load
 from horae.client.wire import Answer, Request, to_address
 from horae.errors import Invalid
 
 PAGE = 1000  # most items the server gives at once
 MANY = 10_000  # most orders or jobs that it takes at once
 MANY_BYTES = 16 << 20  # of those, in one request
+TOGETHER = 100  # that are written at once; MANY is a multiple
 
 
 def body_of(request: Request) -> Steps:
@@ -65,16 +67,30 @@ def given(fields: Mapping[str, Any]) -> Json:
 def parts(every: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
     """Return JSON arrays of as much as the server takes at once."""
     part: list[bytes] = []
-    size = 0
-    for one in every:
-        item = dump(one)
-        if part and (len(part) == MANY or size + len(item) > MANY_BYTES):
-            yield b"[%b]" % b",".join(part)
-            part, size = [], 0
-        part.append(item)
-        size += len(item) + 1
+    count = size = 0
+    items = iter(every)
+    while some := list(islice(items, min(TOGETHER, MANY))):
+        for number, piece in _pieces(some):
+            if part and (count + number > MANY or size + len(piece) > MANY_BYTES):
+                yield b"[%b]" % b",".join(part)
+                part, count, size = [], 0, 0
+            part.append(piece)
+            count += number
+            size += len(piece) + 1
     if part:
         yield b"[%b]" % b",".join(part)
+
+
+def _pieces(items: list[Mapping[str, Any]]) -> Iterator[tuple[int, bytes]]:
+    """Yield how many, and their JSON without the brackets: together, which takes a third of the time, unless they are
+    large."""
+    text = dump(items)[1:-1]
+    if len(items) == 1 or len(text) <= MANY_BYTES // 16:
+        yield len(items), text
+        return
+    middle = len(items) // 2
+    yield from _pieces(items[:middle])
+    yield from _pieces(items[middle:])
 
 
 def new_key() -> str:
@@ -91,3 +107,14 @@ def dump(document: Any) -> bytes:
 def load_answer(answer: Answer, has: str) -> Json:
     """Return the object that was sent, which has this member: else it is somebody else's answer."""
     return load(answer.body, has, answer.server.url)
+
+
+def load_many(answer: Answer, has: str) -> list[Json]:
+    """Return the list of very many that was sent under this name."""
+    from msgspec import DecodeError  # a third of the time; to load it costs more than a short answer
+    from msgspec import json as quick
+
+    try:
+        return list(quick.decode(answer.body)[has])
+    except (DecodeError, KeyError, TypeError):
+        raise foreign(answer.server.url) from None

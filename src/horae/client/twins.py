@@ -53,10 +53,10 @@ def _reader_of(make: Callable[..., Any]) -> tuple[Any, Any]:
     """Return the type of an answer, and what decodes it."""
     import msgspec
 
-    from horae import schemas
+    from horae import forecasts, schemas
     from horae.client import many
 
-    [type_] = get_args(get_type_hints(make, localns={**vars(schemas), **vars(many)})["return"])
+    [type_] = get_args(get_type_hints(make, localns={**vars(schemas), **vars(forecasts), **vars(many)})["return"])
     return type_, msgspec.json.Decoder(type_)
 
 

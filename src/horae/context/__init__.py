@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
-from horae.context.waiting import Pause, Seconds, Waits
+from horae.context.waiting import Pause, Seconds, Waits, check_name
 from horae.core.model import Json, Moment
 from horae.core.runs.traces import trace_id, traceparent
+from horae.core.waits import callback_path
 from horae.core.work.progress import make_progress
 
 _YEAR = 365 * 86_400.0  # the longest wait a handler can ask for
@@ -59,6 +60,7 @@ class Context:
     __slots__ = (
         "_answers",
         "_begun_at",
+        "_callbacks",
         "_channel",
         "_installation",
         "_waits",
@@ -88,11 +90,13 @@ class Context:
         installation: str = "",
         answers: str | None = None,
         begun_at: Moment = 0,
+        callbacks: str | None = None,
     ) -> None:
         self._channel = channel
         self._installation = installation
         self._answers = answers  # JSON text: what the run was told while it waited
         self._begun_at = begun_at or due_at
+        self._callbacks = callbacks  # the key of its addresses, and where they are
         self._waits: Waits | None = None  # made when it is wanted: most handlers never wait
         self.run_id = run_id
         self.attempt = attempt
@@ -154,6 +158,15 @@ class Context:
         /v1/runs/{id}/signals/{name}), the handler ends here, and begins again from the top then; after `timeout`
         seconds in vain, TimeoutError is raised here."""
         return self._waiting().signal(name, timeout)
+
+    def callback_url(self, name: str) -> str:
+        """Return the address at which a system outside tells this run something under a name, without a login: it
+        posts any JSON, once, and `signal` of that name returns it. The same in every attempt."""
+        check_name(name)
+        if self._callbacks is None:
+            raise RuntimeError("this run has no callback addresses: give its server the setting public_url")
+        key, _, address = self._callbacks.partition(" ")
+        return address + callback_path(key, self.run_id, name)
 
     def call(self, job: str | int, data: Json | None = None) -> Any:
         """Have another job run, by key or id, and return its result. Meanwhile the handler has ended; when that run

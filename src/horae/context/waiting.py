@@ -68,8 +68,7 @@ class Waits:
             raise self._pause(Wait(Reason.SNOOZED, until=moment))
 
     def signal(self, name: str, timeout: Seconds | None) -> Any:
-        if not SIGNAL_NAME.fullmatch(name):
-            raise ValueError(f"the name of a signal is up to 128 letters, digits and . _ -; got {name!r}")
+        check_name(name)
         said = self._answers.get(name)
         if said is None:
             raise self._pause(Wait(Reason.SIGNAL, name, None if timeout is None else _seconds(timeout)))
@@ -91,6 +90,11 @@ class Waits:
     def _pause(self, wait: Wait) -> Pause:
         self.pause = Pause(wait)
         return self.pause
+
+
+def check_name(name: str) -> None:
+    if not SIGNAL_NAME.fullmatch(name):
+        raise ValueError(f"the name of a signal is up to 128 letters, digits and . _ -; got {name!r}")
 
 
 def _seconds(given: Seconds | None) -> float:

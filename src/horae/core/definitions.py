@@ -18,6 +18,13 @@ class Idempotency:
     digest: str  # of the request body
 
 
+class Group(NamedTuple):
+    """A client's promise for many orders at once: one key, however many they are."""
+
+    promise: Idempotency
+    places: Sequence[int]  # of each order, among those that were sent
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
     """One request to create jobs; all of them or none. Ids are set (see Store.allocate)."""

@@ -358,6 +358,7 @@ class Bounds:
     node: str  # its name, or ANY
     kinds: tuple[str, ...] = (ANY,)
     labels: tuple[str, ...] = ()  # that it may say to have
+    resources: tuple[str, ...] = ()  # that it may offer, at most: gpu=2
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ def read_assignment(it: pb.Assignment) -> Assignment:
         secrets=it.secrets if it.HasField("secrets") else None,
         source=it.source if it.HasField("source") else None, cursor=it.cursor if it.HasField("cursor") else None,
         owner=it.owner, answers=it.answers if it.HasField("answers") else None,
+        callbacks=it.callbacks if it.HasField("callbacks") else None,
     )  # fmt: skip
 
 

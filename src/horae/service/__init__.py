@@ -15,6 +15,7 @@ from horae.service.external.logs import OutsideLogs
 from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
 from horae.service.external.watching import Watching
+from horae.service.insight.forecasting import Forecasting
 from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
 from horae.service.jobs.hooks import Hooks
@@ -46,6 +47,7 @@ class Services:
     catalogues: Catalogues
     hooks: Hooks
     watching: Watching
+    forecasting: Forecasting
     lends_lake_work: bool = False  # to workers that pull lake and sync runs over HTTP; else agents of Horae do them
     runs_in_place: bool = False  # steps of its one user run as that user, where they were submitted from
     lake_lease: float = 600.0  # seconds for which a worker that pulled a lake or sync run may be silent

@@ -38,6 +38,7 @@ import structlog
 
 from horae.core.fields import Fields, Problems, fields_of, shown
 from horae.core.model import ANY, DEFAULT_ORG, LARGEST_ORG, SCOPES, SECOND, Bounds, Job, Moment, Node, Token
+from horae.core.policy import resources
 from horae.errors import Denied, Limited, NotFound, Unauthenticated
 from horae.ports.clock import Clock
 from horae.ports.store.moments import StoreClock
@@ -60,12 +61,13 @@ SESSION = "session"  # the scope of what is open to those who logged in, too
 
 _TEXT = re.compile(r"horae_([uas])_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
 _NO_HASH = "0" * 64
-BOUNDS = ("node", "kinds", "labels")  # fields of an agent's token
+BOUNDS = ("node", "kinds", "labels", "resources")  # fields of an agent's token
 MAX_BOUNDS = 64  # of each
 SANDBOX_LABEL = "sandbox:"  # begins the labels that agents give themselves
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}")
+_RESOURCE = re.compile(rf"{resources.NAME}=[0-9A-Za-z.]{{1,32}}")
 HOW_TO_LOG_IN = (
     "give a token with --token-file or HORAE_TOKEN (over HTTP: Authorization: Bearer …); "
     "`horae token create NAME` makes one"
@@ -96,9 +98,9 @@ class Wanted:
 
 
 def parse_token(document: Any) -> Wanted:
-    """{name, scope?, owner?, expires_in?, org?, node?, kinds?, labels?}: a token is the user's and good for 90 days,
-    one of an agent until it is revoked, unless said. The last three are for an agent, which needs the first of them
-    and has no organisation: it works for all."""
+    """{name, scope?, owner?, expires_in?, org?, node?, kinds?, labels?, resources?}: a token is the user's and good for
+    90 days, one of an agent until it is revoked, unless said. The last four are for an agent, which needs the first of
+    them and has no organisation: it works for all."""
     problems = Problems()
     fields = fields_of(document, "", problems, "an object expected")
     if fields is None:
@@ -135,7 +137,7 @@ def _read_bounds(fields: Fields, scope: str) -> Bounds | None:
     if node != ANY and not _NODE.fullmatch(node):
         fields.fault("node", "E_PATTERN", f"must be the name of a node or {ANY}, got {shown(node)}")
     kinds = _read_words(fields, "kinds", _KIND, "shell") if "kinds" in fields.values else (ANY,)
-    return Bounds(node, kinds, _read_words(fields, "labels", _LABEL, "gpu"))
+    return Bounds(node, kinds, _read_words(fields, "labels", _LABEL, "gpu"), _read_resources(fields))
 
 
 def _read_words(fields: Fields, name: str, pattern: re.Pattern[str], such: str) -> tuple[str, ...]:
@@ -143,6 +145,16 @@ def _read_words(fields: Fields, name: str, pattern: re.Pattern[str], such: str) 
     if not all(type(word) is str and (word == ANY or pattern.fullmatch(word)) for word in words):
         fields.fault(name, "E_PATTERN", f"must be {name} such as {such}, or {ANY} for any")
     return tuple(words)
+
+
+def _read_resources(fields: Fields) -> tuple[str, ...]:
+    words = _read_words(fields, "resources", _RESOURCE, "gpu=2")
+    if ANY in words or not all(type(word) is str and _RESOURCE.fullmatch(word) for word in words):
+        return words
+    if any(word.startswith(f"{resources.SLOTS}=") for word in words):
+        fields.fault("resources", "E_PATTERN", "slots are not bounded: name what an agent offers beside them")
+    found = resources.read_resources(Fields({"resources": resources.amounts_of(words)}, fields.path, fields.problems))
+    return resources.words_of(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +369,19 @@ def refuse_beyond(bounds: Bounds, node: Node) -> None:
     if ANY not in bounds.labels and (others := own - set(bounds.labels)):
         said = _listed("the labels", bounds.labels)
         raise _beyond(f"this token is for {said}, not for {', '.join(sorted(others))}", "fewer labels")
+    if beyond := _resources_beyond(bounds, node):
+        said = _listed("the resources", bounds.resources)
+        raise _beyond(f"this token is for {said}, not for {', '.join(beyond)}", "less of --resource")
+
+
+def _resources_beyond(bounds: Bounds, node: Node) -> tuple[str, ...]:
+    """Return what an agent offers and may not; how much the machine has it finds by itself."""
+    if ANY in bounds.resources:
+        return ()
+    document = {"resources": resources.amounts_of(bounds.resources)}
+    most = dict(resources.read_resources(Fields(document, "", Problems())))
+    own = {name: amount for name, amount in node.resources.items() if name in most or name not in resources.OF_MACHINE}
+    return resources.words_of(sorted((name, amount) for name, amount in own.items() if amount > most.get(name, 0)))
 
 
 def _listed(what: str, names: Sequence[str]) -> str:

@@ -37,6 +37,7 @@ from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
 from horae.service.batching import Coalescer
 from horae.service.events import Events
+from horae.service.jobs.callbacks import RunKeys
 from horae.service.metrics import Metrics
 from horae.service.no_events import NoEvents
 from horae.service.policy.starting import Starting
@@ -44,6 +45,7 @@ from horae.service.preparation import Preparation, PreparationStore
 from horae.service.results import make_plain
 from horae.service.secrets.named import Secrets
 from horae.service.secrets.sealing import Sealing, may_be_sealed, unopened
+from horae.service.workflows.beside import Beside
 from horae.service.workflows.calls import Callers
 
 log = structlog.get_logger(__name__)
@@ -82,12 +84,13 @@ class Execution:
         beat_gap: float = 0.0,
         installation: str = "",
         after_failures: Callable[[Collection[int]], Awaitable[None]] | None = None,
+        run_keys: RunKeys | None = None,
     ) -> None:
         """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any. Without `secrets`, runs
         that name some fail, without `sealing`, those that hold some. `events` tells others what happens.
         `beat_gap`: seconds for which signs of life are gathered, so that those of many nodes cost no more than one.
         `installation` is its part of trace ids. `after_failures` is told of jobs whose runs have failed, of those that
-        pause themselves when that happens too often."""
+        pause themselves when that happens too often. With `run_keys`, handlers know their addresses."""
         self._installation = installation
         self._after_failures = after_failures
         self._events = events or NoEvents()
@@ -97,6 +100,7 @@ class Execution:
         self._metrics = metrics
         self._foreign_kinds = frozenset(foreign_kinds)
         self._secrets = secrets
+        self._run_keys = run_keys
         self._sealing = sealing or Sealing(store)
         self._preparation = Preparation(store, self._sealing)
         self._finishes = Coalescer(self._finish_all, limit=FINISHED_TOGETHER, weigh=lambda books: len(books.run_ids))
@@ -135,7 +139,7 @@ class Execution:
         # Should this break off, the agent is in doubt about the claim, and gives back what it does not know of.
         ready = await self._ready(claimed, room) if any(a.kind in WRITERS for a in claimed) else claimed
         given = ready if self._secrets is None else await self._secrets.provide(ready)
-        opened = await self._opened(given)
+        opened = await self._opened(given if self._run_keys is None else await self._run_keys.provide(given))
         self._events.runs_started(node.name, opened)
         return opened
 
@@ -441,6 +445,7 @@ class LocalLink:
         self._may_stand_by = may_stand_by
         self._watches = {topic: queue.watch(topic) for topic in LINK_TOPICS}
         self._node: Node | None = None
+        self.beside = Beside()
         self.line = token_hex(16)
         self.session: int | None = None  # of our line; None before there is one, and then whoever comes is welcome
         self._is_joining = False  # a registration is under way, or broke off: whether it happened, nobody knows
@@ -452,7 +457,7 @@ class LocalLink:
         self._node = node
         self._is_joining = True
         self.session = await self._store.register_node(node, session=self.session, line=self.line)
-        await self._execution.reap(node.name, keep=set(held), session=self.session)
+        await self._execution.reap(node.name, keep={*held, *self.beside.attempts}, session=self.session)
         self._is_joining = False
 
     async def take_up(self, node: Node) -> None:
@@ -498,6 +503,7 @@ class LocalLink:
         Who has not joined must do that first, under whatever session we have by now."""
         if self._is_joining:
             return None
+        held = held and self.beside.added_to(held)
         answer = await self._execution.beat(Sign(self._me.name, busy, self.session, held, free))
         if answer is None or (held is not None and not answer.differs):
             self._differed = 0
@@ -519,7 +525,9 @@ class LocalLink:
         return await self._store.load_previous(job_ids)
 
     async def disown(self, held: Collection[Fenced]) -> set[Fenced]:
-        ours = await self._execution.reap(self._me.name, keep=set(held), session=self.session)
+        async with self.beside.claiming:
+            keep = {*held, *self.beside.attempts}
+            ours = await self._execution.reap(self._me.name, keep=keep, session=self.session)
         runs = {run_id for run_id, _ in ours}
         return {one for one in held if one not in ours and (one[1] != ANY_FENCE or one[0] not in runs)}
 

@@ -10,6 +10,7 @@ from operator import itemgetter
 from horae.core.model import Moment, Reason, State
 from horae.core.policy.demands import Demand, Offer
 from horae.core.runs.orders import Assignment, Claimed, Result, Waiting, Want
+from horae.core.work.kinds import BY_SERVERS
 from horae.stores.rows import Row
 
 # Columns of a run that was found for claims; RANK is its priority and that of its queue, the smallest first.
@@ -117,3 +118,8 @@ def next_standing(waiting: Waiting) -> tuple[State, str]:
 def count_demanding(rows: Iterable[Row]) -> int:
     """Of runs (id, demand)."""
     return sum(row[1] is not None for row in rows)
+
+
+def has_some_for_servers(rows: Iterable[Row]) -> bool:
+    """Return whether servers do any of these runs (id, demand, kind) themselves: they wait to be told so."""
+    return any(row[2] in BY_SERVERS for row in rows)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from horae.core.definitions import Idempotency, Receipt, Save, Submission
+from horae.core.definitions import Group, Idempotency, Receipt, Save, Submission
 from horae.core.model import Job, Moment
 from horae.core.runs.waits import Signal, Told
 from horae.errors import Conflict
@@ -21,6 +21,19 @@ def replay(key: Idempotency | None, known: Known) -> Receipt | None:
     if earlier is None or key is None:
         return None
     return Receipt(earlier[1], replayed=True) if earlier[0] == key.digest else Receipt([], mismatch=True)
+
+
+def replay_group(group: Group, known: Known) -> list[Receipt]:
+    """Return what an earlier request under the key of a group made in the place of each order; `stale` where it made
+    nothing, or nothing is known. What is noted of a group are places and ids by turns."""
+    earlier = replay(group.promise, known)
+    if earlier is not None and earlier.mismatch:
+        return [earlier] * len(group.places)
+    ids = earlier.ids if earlier else []
+    made = dict(zip(ids[::2], ids[1::2], strict=True))
+    return [
+        Receipt([made[place]], replayed=True) if place in made else Receipt([], stale=True) for place in group.places
+    ]
 
 
 def repeated(signals: Sequence[Signal], told: Sequence[Told], known: Known) -> list[Told]:

@@ -1,7 +1,8 @@
 """The named queries of both databases.
 
-A query has a name, and one home beside the part of a store that asks it: `parts/<part>.sql` for both databases,
-`postgres/<part>.sql` and `sqlite/<part>.sql` for what only one of them says, or says differently. A file looks like
+A query has a name, and one home beside the part of a store that asks it: `parts/<part>.sql` or `insight/<part>.sql`
+for both databases, `postgres/<part>.sql` and `sqlite/<part>.sql` for what only one of them says, or says differently. A
+file looks like
 
     -- load_due [fire] --
     -- One sentence on what it is for.
@@ -9,7 +10,8 @@ A query has a name, and one home beside the part of a store that asks it: `parts
                             {queued}, {running} …: the numbers of states; {true};
                             {waiting_state}, {waiting_reason}: of a row of `live` that may go to an agent;
                             {told_late}: of a row of `live` that waited in vain: it is told so;
-                            {open_queues}: queues from which workers without labels may take
+                            {open_queues}: queues from which workers without labels may take;
+                            {by_servers}: kinds of work that servers do themselves
 
 In brackets: the lane on which the roles ask it (the database of PostgreSQL has them); all that have one are small, or
 found by an index. What has none can wait.
@@ -24,6 +26,7 @@ from importlib.resources import files
 
 from horae.core.model import Reason, State
 from horae.core.runs.holdings import FACTOR, PRIME
+from horae.core.work.kinds import BY_SERVERS
 
 _HEADER = re.compile(r"^-- (\w+)(?: \[(\w+)\])? --$", re.M)
 _STATES = {state.word: str(int(state)) for state in State}
@@ -67,7 +70,7 @@ def load_lanes(dialect: str) -> dict[str, str]:
 
 def _read(dialect: str) -> Iterator[tuple[str, str | None, str]]:
     """Yield (name, lane, statement)."""
-    for room in ("parts", dialect):
+    for room in ("parts", "insight", dialect):
         for file in files("horae.stores").joinpath(room).iterdir():
             if file.name.endswith(".sql"):
                 _, *parts = _HEADER.split(file.read_text())
@@ -104,6 +107,7 @@ def _fill(statement: str, dialect: str) -> str:
         .replace("{names}", "(SELECT unnest($1::text[]))" if dialect == "postgres" else ids)
         .replace("{digest}", DIGEST)
         .replace("{open_queues}", OPEN_QUEUES)
+        .replace("{by_servers}", f"({', '.join(repr(kind) for kind in sorted(BY_SERVERS))})")
         .replace("{told_late}", TOLD_LATE)
         .replace("{waiting_state}", WAITING_STATE)
         .replace("{waiting_reason}", WAITING_REASON)

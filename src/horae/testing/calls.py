@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from horae.core.model import Json, Moment, State
-from horae.core.waits import Wait
+from horae.core.waits import Wait, callback_key
 from horae.discovery import resolve
 from horae.errors import Error, Invalid
 from horae.executors.handlers.outcomes import raised, read_data, returned
@@ -19,6 +19,8 @@ from horae.handlers import Context, Pause, handler_of
 from horae.testing.clock import START
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ADDRESS = "http://horae.test"  # where nobody answers
+CALLBACKS = f"{callback_key(b'test', 1)} {ADDRESS}"  # of the run that a handler is called for
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ async def run_handler_async(
     channel = _Channel(cancelled if callable(cancelled) else lambda: bool(cancelled))
     context = Context(
         channel, 1, attempt, attempt, 1, job_name, START if due_at is None else _moment(due_at), _through_json(data),
-        dict(env or {}), previous_result, answers=_answers(signals or {}, calls),
+        dict(env or {}), previous_result, answers=_answers(signals or {}, calls), callbacks=CALLBACKS,
     )  # fmt: skip
     error: BaseException | None = None
     try:

@@ -35,6 +35,7 @@ from horae.service.firing import Firing
 from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
 from horae.service.jobs.breaker import Breaker
+from horae.service.jobs.callbacks import RunKeys
 from horae.service.metrics import Metrics
 from horae.service.policy.placing import Placing
 from horae.service.secrets.sealing import Sealing
@@ -45,6 +46,7 @@ from horae.service.workflows.outbox import Outbox
 from horae.service.workflows.parts import Parts
 from horae.service.workflows.waits import PlainWaits
 from horae.testing.adapters import MemoryOutputs, MemoryStore, NoKeeper, Perform, Recorded, Recorder
+from horae.testing.calls import ADDRESS
 from horae.testing.loop import VirtualClock, VirtualLoop
 
 NAME = "world"
@@ -71,7 +73,9 @@ class Engine:
         self._terms: dict[int, int] = {}
         metrics, outputs = Metrics(), MemoryOutputs()
         breaker = Breaker(store, queue, Sealing(store))
-        execution = Execution(store, queue, clock, metrics, after_failures=breaker.look)
+        execution = Execution(
+            store, queue, clock, metrics, after_failures=breaker.look, run_keys=RunKeys(_callback_secret, ADDRESS)
+        )
         self._link = LocalLink(execution, store, queue)
         placing = Placing(store, queue)
         workflows = Workflows(store, queue, placing, Parts(store, Sealing(store)), after_failures=breaker.look)
@@ -79,7 +83,8 @@ class Engine:
         execution.serve_calls(callers)
         begins: dict[str, Begin] = dict.fromkeys((WORKFLOW, EVERY), workflows.begin)
         begins |= {WAIT: PlainWaits(store).begin, WATCHED: Watches(store).begin}
-        self._driver = Driver(self._link, Outbox(store, workflows, calls=callers.act), begins)
+        outbox = Outbox(store, workflows, calls=callers.act)
+        self._driver = Driver(self._link, outbox, begins, self._link.beside)
         self._cluster = Cluster(
             store, queue, clock, execution, node=NAME, lease_seconds=FOREVER, dead_after=FOREVER, is_exclusive=True
         )
@@ -245,6 +250,10 @@ class Engine:
         """Return whether something was announced since the last look."""
         watch = self._watches[topic]
         return watch.is_due and await watch.wait(0)
+
+
+async def _callback_secret() -> str:
+    return "test"
 
 
 async def _refuse(error: Invalid, _: Context) -> None:

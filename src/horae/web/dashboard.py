@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup, escape
@@ -20,11 +20,14 @@ from horae.core import model
 from horae.core.time import moments
 from horae.core.work.progress import progress_words, share_done
 from horae.core.workflows.picture import picture
+from horae.core.workflows.progress import split_label
 from horae.errors import CODES, NotFound, Unauthenticated
 from horae.service import Services
+from horae.service.jobs.signals import approval_of
 from horae.web import http, openapi, render
 from horae.web.drawings import draw
 from horae.web.native.cluster import Cluster
+from horae.web.native.signals import decider
 
 _HERE = Path(__file__).parent
 _HTML = b"text/html; charset=utf-8"
@@ -36,6 +39,18 @@ _TYPES = {
 _ALIVE = http.encode(schemas.Health("ok"))
 LATEST = 20  # runs on the page of a job
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Question(NamedTuple):
+    """A decision for which a run waits."""
+
+    run_id: int
+    task: str | None  # of the run that is looked at; None: it waits itself
+    message: str
+    by: list[str]  # who may decide,
+    may: bool  # and whether whoever looks is one of them
+    until: str | None
+    otherwise: str  # what happens then
 
 
 class Dashboard:
@@ -73,8 +88,23 @@ class Dashboard:
     async def run(self, request: http.Request) -> http.Answer:
         run = await self._jobs.limits.explain(await self._jobs.get_run(request.path_id("run_id")))
         job, workflow = await self._jobs.get(run.job_id), await self._jobs.tasks.of_run(run)
-        drawing = None if workflow is None else draw(picture(workflow[0], workflow[1].counts), is_run=True)
-        return self._page("run.html", run=render.run(run), job=render.job(job), drawing=drawing)
+        questions = await self._questions(request, run) if run.state is model.State.BLOCKED else []
+        asking = {split_label(question.task)[0] for question in questions if question.task}
+        drawing = None if workflow is None else draw(picture(workflow[0], workflow[1].counts), asking, is_run=True)
+        return self._page("run.html", run=render.run(run), job=render.job(job), drawing=drawing, questions=questions)
+
+    async def _questions(self, request: http.Request, run: model.Run) -> list[Question]:
+        """What a run, or a task of it, waits for somebody to decide."""
+        who = decider(request)
+        return [
+            Question(
+                it.id, None if it.id == run.id else it.task, asked.get("message", ""), asked["by"],
+                may=who.may(asked), until=render.when(it.eligible_at),
+                otherwise=job.spec["wait"].get("otherwise", "fail"),
+            )
+            for it, job in await self._jobs.signals.approvals_of(run)
+            if (asked := approval_of(job)) is not None
+        ]  # fmt: skip
 
     async def job(self, request: http.Request) -> http.Answer:
         job = await self._jobs.get(request.path_id("job_id"))

@@ -3,13 +3,14 @@ like says page.css."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from horae.core.workflows.picture import Box, Line, Picture
 
-_WIDTH, _HEIGHT = 190, 46  # of a box
+_WIDTH, _HEIGHT = 200, 46  # of a box
 _APART, _BELOW = 64, 22  # between two of them
-_MOST = 22  # characters of a title
+_MOST = 19  # characters of a title: as many as fit where they are wide
 MARKS = {
     "succeeded": "✓", "failed": "✗", "timed_out": "✗", "running": "●", "queued": "○", "blocked": "◌", "cancelled": "■",
     "skipped": "↷", "coalesced": "↪",
@@ -42,12 +43,15 @@ class Drawing(NamedTuple):
     box_height: int = _HEIGHT
 
 
-def draw(drawn: Picture, *, is_run: bool) -> Drawing:
-    """Draw a run of a workflow, or the workflow itself."""
+def draw(drawn: Picture, asking: Collection[str] = (), *, is_run: bool) -> Drawing:
+    """Draw a run of a workflow, or the workflow itself. Tasks that are `asking` wait for somebody's decision."""
     width = drawn.layers * (_WIDTH + _APART) - _APART + 2
     height = drawn.lanes * (_HEIGHT + _BELOW) - _BELOW + 2
     return Drawing(
-        width, height, [_shape(box, is_run=is_run) for box in drawn.boxes], [_stroke(line) for line in drawn.lines]
+        width,
+        height,
+        [_shape(box, is_run=is_run, is_asking=box.task in asking) for box in drawn.boxes],
+        [_stroke(line) for line in drawn.lines],
     )
 
 
@@ -59,12 +63,14 @@ def _middle(lane: int) -> int:
     return 1 + lane * (_HEIGHT + _BELOW) + _HEIGHT // 2
 
 
-def _shape(box: Box, *, is_run: bool) -> Shape:
+def _shape(box: Box, *, is_run: bool, is_asking: bool) -> Shape:
     title = box.title if len(box.title) <= _MOST else f"{box.title[: _MOST - 1]}…"
     at = _left(box.layer), _middle(box.lane) - _HEIGHT // 2
     if not is_run:
         return Shape(*at, "", "□", title, box.about, f"{box.title}: {box.about}")
     under = _counts(box) if box.is_fan_out and box.counts else f"{box.state.replace('_', ' ')} · {box.about}"
+    if is_asking and not box.is_fan_out:
+        under = "waits for an approval"
     return Shape(*at, box.state, MARKS.get(box.state, "·"), title, under, f"{box.title}: {box.about}, {_words(box)}")
 
 

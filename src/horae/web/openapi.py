@@ -15,7 +15,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from horae import schemas
+from horae import forecasts, schemas
 from horae.core import model
 from horae.core.fields import LABEL_PATTERN, MAX_LABELS
 from horae.core.policy import dependencies, limits, queues
@@ -113,7 +113,7 @@ def _operation_id(operation: http.Operation) -> str:
 
 
 def components() -> Json:
-    _, shown = msgspec.json.schema_components(schemas.SHOWN, ref_template=_REF)
+    _, shown = msgspec.json.schema_components((*schemas.SHOWN, *forecasts.SHOWN), ref_template=_REF)
     return {**shown, **REQUESTS}
 
 
@@ -521,6 +521,7 @@ REQUESTS: Json = {
             },
             "kinds": {**_WORDS, "description": "What that agent may take; any kind, unless said."},
             "labels": {**_WORDS, "description": "What that agent may say to have; nothing, unless said."},
+            "resources": {**_WORDS, "description": "What that agent may offer, as gpu=2; nothing, unless said."},
         },
         "name",
     ),

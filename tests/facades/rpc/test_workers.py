@@ -153,6 +153,19 @@ async def test_what_is_blocked_can_be_read_with_the_reason_and_when_it_may_start
     assert await call(world, "get_due_jobs") == []
 
 
+@BOTH
+async def test_a_worker_that_knows_no_ids_gets_as_much_as_limits_allow(world: World) -> None:
+    await world.http.put("/v1/queues/default", json={"concurrency": 2})
+    await make(world, 3)
+
+    first, second = await take(world)
+    assert (first["execution_id"], second["execution_id"]) == (1, 2)
+    assert await take(world, "other") == []
+    await call(world, "status_update", 1, "completed", "w")
+    [third] = await take(world, "other")
+    assert third["execution_id"] == 3
+
+
 async def test_a_worker_that_knows_no_ids_gets_what_is_due_now_and_nothing_that_is_not(world: World) -> None:
     await call(world, "submit_job", user_id="u", code_location=NOOP)
     await call(world, "submit_job", user_id="u", code_location=NOOP, schedule=NOW + 600)

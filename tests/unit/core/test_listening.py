@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from horae.core.model import Run, State, Trigger
-from horae.core.policy.listening import fired_by, followed_ids, is_following, told
+from horae.core.policy.listening import fired_by, fired_by_node, followed_ids, is_following, told
+from horae.core.runs.endings import NodeEvent
 from horae.core.time import schedule
 from horae.core.time.moments import format_moment
 from horae.core.work.specs import parse_job, parse_trigger
@@ -20,12 +21,18 @@ def on(*states: str, job: int | str = "extract", **more: Any) -> dict[str, Any]:
     return {"on": {"job": job, "states": list(states), **more}}
 
 
+def on_node(*states: str, node: Any = "any", **more: Any) -> dict[str, Any]:
+    return {"on": {"node": node, "states": list(states), **more}}
+
+
 @pytest.mark.parametrize(
     ("document", "words"),
     [
         (on("failed"), "when a run of extract failed"),
         (on("timed_out", "failed"), "when a run of extract failed or timed out"),
         (on("skipped", "cancelled", job=7), "when a run of 7 was cancelled or was skipped"),
+        (on_node("joined", "gone"), "when a node is gone or has joined"),
+        (on_node("draining", node="web-1"), "when the node web-1 is draining"),
     ],
 )
 def test_an_event_is_said_in_words_and_read_again_as_itself(document: dict[str, Any], words: str) -> None:
@@ -61,7 +68,13 @@ def test_an_event_has_no_moment() -> None:
         (on("failed", job=0), "on.job", "E_RANGE"),
         ({"on": {"job": True, "states": ["failed"]}}, "on.job", "E_TYPE"),
         (on("failed", when="now"), "on.when", "E_UNKNOWN_FIELD"),
-        ({"on": {"node": "gone"}}, "on.node", "E_UNKNOWN_FIELD"),
+        ({"on": {"node": "any"}}, "on.states", "E_REQUIRED"),
+        (on_node("failed"), "on.states[0]", "E_ENUM"),
+        (on_node("gone", node=""), "on.node", "E_EMPTY"),
+        (on_node("gone", node=7), "on.node", "E_TYPE"),
+        (on_node("gone", node="n" * 129), "on.node", "E_LEN"),
+        (on_node("gone", job="extract"), "on.node", "E_FIELD_CONFLICT"),
+        (on_node("gone", id=3), "on.id", "E_UNKNOWN_FIELD"),
         ({**on("failed"), "timezone": "UTC"}, "timezone", "E_UNKNOWN_FIELD"),
         ({**on("failed"), "cron": "* * * * *"}, "cron", "E_UNKNOWN_FIELD"),
     ],
@@ -80,7 +93,15 @@ def test_a_state_that_is_misspelt_is_answered_with_the_one_that_was_meant() -> N
 
 
 @pytest.mark.parametrize(
-    "stored", [{"on": 1}, {"on": {}}, {"on": {"job": "a", "states": []}}, {"on": {"job": "a", "states": ["lost", []]}}]
+    "stored",
+    [
+        {"on": 1},
+        {"on": {}},
+        {"on": {"job": "a", "states": []}},
+        {"on": {"job": "a", "states": ["lost", []]}},
+        on_node("failed"),
+        on_node(),
+    ],
 )
 def test_what_a_newer_node_wrote_is_said_to_be_that(stored: dict[str, Any]) -> None:
     assert "cannot be read" in schedule.in_words(stored)
@@ -98,6 +119,19 @@ def test_who_is_fired_listens_to_that_job_and_state_and_is_enabled() -> None:
     assert fired_by(job, 13, State.FAILED) == []
     assert fired_by(job, 12, None) == []
     assert fired_by(replace(job, paused=True), 12, State.FAILED) == []
+
+
+def test_who_listens_to_nodes_is_fired_by_that_node_and_state() -> None:
+    heard = [on_node("gone"), on_node("gone", "joined", node="n1"), on_node("joined"), on("failed", id=12)]
+    job = replace(make_job(1), triggers=tuple(replace(trigger("failed"), schedule=each) for each in heard))
+    gone = NodeEvent("n1", "gone", "silent", START)
+    assert fired_by_node(job, gone) == list(job.triggers[:2])
+    assert fired_by_node(job, gone._replace(node="n2")) == [job.triggers[0]]
+    assert fired_by_node(job, gone._replace(state="joined")) == list(job.triggers[1:3])
+    assert fired_by_node(replace(job, paused=True), gone) == []
+    assert fired_by(job, 12, State.FAILED) == [job.triggers[3]]
+    assert followed_ids(job) == [12]
+    assert not is_following(replace(job, triggers=job.triggers[:3]))
 
 
 def test_who_listens_follows_as_who_comes_after() -> None:

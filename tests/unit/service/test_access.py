@@ -247,6 +247,9 @@ def test_a_request_is_read_with_its_defaults():
     assert replace(parse_token(agents), name="y") == module.Wanted("y", "agent", "ann", 30 * 86400.0, Bounds("n"))
     bounded = parse_token({**agents, "kinds": ["shell"], "labels": ["gpu", "zone=eu"]})
     assert bounded.bounds == Bounds("n", ("shell",), ("gpu", "zone=eu"))
+    offering = parse_token({**agents, "resources": ["memory=1024MiB", "gpu=2", "cpus=1.5"]}).bounds
+    assert offering is not None
+    assert offering.resources == ("cpus=1.5", "gpu=2", "memory=1GiB")
 
 
 @pytest.mark.parametrize(
@@ -257,6 +260,10 @@ def test_a_request_is_read_with_its_defaults():
         ({"scope": "agent", "node": "n", "kinds": ["Shell"]}, "E_PATTERN", "kinds"),
         ({"scope": "agent", "node": "n", "labels": [1]}, "E_PATTERN", "labels"),
         ({"scope": "agent", "node": "n", "labels": ["a"] * 65}, "E_LIMIT", "labels"),
+        ({"scope": "agent", "node": "n", "resources": ["gpu"]}, "E_PATTERN", "resources"),
+        ({"scope": "agent", "node": "n", "resources": ["gpu=many"]}, "E_TYPE", "resources.gpu"),
+        ({"scope": "agent", "node": "n", "resources": ["slots=4"]}, "E_PATTERN", "resources"),
+        ({"scope": "agent", "node": "n", "resources": "gpu=1"}, "E_TYPE", "resources"),
         ({"node": "n"}, "E_FIELD_CONFLICT", "node"),
         ({"labels": []}, "E_FIELD_CONFLICT", "labels"),
     ],
@@ -269,7 +276,7 @@ def test_the_token_of_an_agent_and_no_other_says_what_it_is_good_for(asked: dict
 
 @BOTH
 async def test_what_a_token_is_good_for_is_kept(access: Access, probe: Probe):
-    for bounds in (None, Bounds("*"), Bounds("gpu-1", ("shell", "python"), ("gpu",))):
+    for bounds in (None, Bounds("*"), Bounds("gpu-1", ("shell", "python"), ("gpu",), ("gpu=1",))):
         made, text = await access.create("ci", "agent", "ann", None, bounds=bounds)
         assert made.bounds == (await access.check(text, "agent")).bounds == bounds
     assert [token.bounds for token in await access.list()][-1] is None

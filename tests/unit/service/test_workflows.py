@@ -47,7 +47,8 @@ class Scene:
         parts = Parts(self.probe, Sealing(self.probe))
         flows = Workflows(self.probe, self.queue, Placing(self.probe, self.queue), parts)
         begins = dict.fromkeys((WORKFLOW, EVERY), flows.begin)
-        return Driver(link or self.link, Outbox(self.probe, flows), begins)
+        own = link or self.link
+        return Driver(own, Outbox(self.probe, flows), begins, own.beside)
 
     async def submit(self, tasks: Json | None = None, **fields: Any) -> Job:
         document = {"name": "w", "key": "w", **fields, **({"tasks": tasks} if tasks is not None else {})}
@@ -532,6 +533,23 @@ async def test_every_agent_is_a_child_on_each_that_matches(scene: Scene):
     await scene.settle()
     ended = await scene.run(run.id)
     assert (ended.state, ended.result) == (State.SUCCEEDED, {"a1": "a1", "a2": "a2"})
+
+
+async def test_the_children_on_agents_are_shown_as_tasks_by_the_names_of_these(scene: Scene):
+    await agents(scene, "a1", "a2")
+    job = await scene.submit(handler="m:h", every="agent")
+    run = await scene.jobs.run_now(job.id)
+    assert await scene.jobs.tasks.of_run(await scene.run(run.id)) is None
+    await scene.settle()
+    [given] = await scene.claim(node="a2")
+    await scene.execution.finish([Result(given.run_id, given.fence, State.SUCCEEDED)])
+
+    shown = await scene.jobs.tasks.of_run(await scene.run(run.id))
+
+    assert shown is not None
+    spec, tally = shown
+    assert spec == {"tasks": {"a1": {"kind": "python"}, "a2": {"kind": "python"}}}
+    assert tally.counts == {"a1": {"queued": 1}, "a2": {"succeeded": 1}}
 
 
 async def test_every_agent_fails_where_there_is_none(scene: Scene):

@@ -26,7 +26,7 @@ def headers(room: str) -> list[str]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_query_is_written_once_for_each_database(dialect: str) -> None:
-    names = Counter(headers("parts") + headers(dialect))
+    names = Counter(headers("parts") + headers("insight") + headers(dialect))
     assert [name for name, count in names.items() if count > 1] == []
     assert set(names) == set(load_queries(dialect))
 
@@ -45,7 +45,7 @@ def test_a_query_has_a_lane_that_there_is(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_states_of_runs_are_named(dialect: str) -> None:
-    texts = [file.read_text() for room in ("parts", dialect) for file in (STORES / room).glob("*.sql")]
+    texts = [file.read_text() for room in ("parts", "insight", dialect) for file in (STORES / room).glob("*.sql")]
     assert re.findall(r"\bstate (?:=|<>|<|>) \d+|\bstate IN \(\d", "".join(texts)) == []
     paths = re.compile(r"'\{[a-z_,]*\}?'|\":\{")  # into JSON, as PostgreSQL writes them, and where an object begins
     filled = [paths.sub("", text) for text in load_queries(dialect).values()]

@@ -51,7 +51,7 @@ class Tokens(Protocol):
 
     async def create_token(
         self, name: str, *, scope: str, owner: str | None, expires_in: str | None, node: str | None,
-        kinds: Sequence[str] | None, labels: Sequence[str] | None, org: int | None,
+        kinds: Sequence[str] | None, labels: Sequence[str] | None, resources: Sequence[str] | None, org: int | None,
     ) -> Json: ...  # fmt: skip
 
     async def tokens(self) -> Json: ...
@@ -76,6 +76,10 @@ async def create(
     label: Annotated[
         list[str] | None,
         Option("--label", metavar="LABEL", help="What it may say to have; '*' is any. [default: none]"),
+    ] = None,
+    resource: Annotated[
+        list[str] | None,
+        Option("--resource", metavar="NAME=N", help="What it may offer at most; '*' is any. [default: none]"),
     ] = None,
     owner: Annotated[
         str | None,
@@ -115,7 +119,7 @@ async def create(
         async with _tokens(session, flags, config_file) as tokens:
             made = await tokens.create_token(
                 name, scope=scope or ("user" if node is None else "agent"), owner=owner, expires_in=expires,
-                node=node, kinds=kind or None, labels=label or None, org=org,
+                node=node, kinds=kind or None, labels=label or None, resources=resource or None, org=org,
             )  # fmt: skip
         text = made["token"] if file is None else keep(made.pop("token"))
     if session.as_json:
@@ -174,8 +178,8 @@ def _bounds(it: Json) -> Cell | str:
         return ""
     if it["node"] is None:
         return Cell("unbound", "yellow")
-    kinds, labels = (" ".join(it[name]) for name in ("kinds", "labels"))
-    return "; ".join([it["node"], *([kinds] if kinds != "*" else ()), *([labels] if labels else ())])
+    kinds, labels, resources = (" ".join(it[name]) for name in ("kinds", "labels", "resources"))
+    return "; ".join([it["node"], *([kinds] if kinds != "*" else ()), *filter(None, (labels, resources))])
 
 
 _STYLES = {"good": "green", "expired": "yellow", "revoked": "red"}

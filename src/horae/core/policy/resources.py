@@ -24,6 +24,7 @@ from horae.core.model import SECOND, Json, Moment, Node
 from horae.core.sizes import MOST_CPUS, MOST_MEMORY, read_memory, show_size
 
 SLOTS, CPUS, MEMORY = "slots", "cpus", "memory"
+OF_MACHINE = (CPUS, MEMORY)  # what an agent finds out by itself
 MILLI = 1000  # of a cpu
 LEAST_CPUS = 0.01
 MOST_SLOTS = 100_000
@@ -69,6 +70,23 @@ def read_amount(fields: Fields, name: str) -> int | None:
         return read_memory(fields)
     amount: int | None = fields.number(name, None, 1, MOST_SLOTS if name == SLOTS else MOST_PIECES, whole=True)
     return amount
+
+
+def amounts_of(words: Iterable[str]) -> Json:
+    """Return words such as gpu=1 and memory=8GiB as a document has them; nothing is checked."""
+    pairs = (word.partition("=") for word in words)
+    return {name.strip(): _number_of(amount.strip()) for name, _, amount in pairs}
+
+
+def _number_of(text: str) -> object:
+    if re.fullmatch(r"[0-9]{1,15}", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,6}", text) else text
+
+
+def words_of(asks: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    """As they are written one by one: gpu=1, memory=8GiB."""
+    return tuple(f"{name}={show_amount(name, amount)}" for name, amount in asks)
 
 
 def render_resources(resources: Iterable[tuple[str, int]]) -> Json:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from horae.core.model import Moment, State
+from horae.core.model import Moment, NodeState, State
 
 RUN: Final = "run"  # a run that is followed has ended
 CANCEL: Final = "cancel"  # a parent that waits for its children shall end
 ARRIVED: Final = "arrived"  # a run was made that comes after others
 JOB: Final = "job"  # a job that is followed, or has runs that wait for others, was changed or deleted
-NODE: Final = "node"  # a node is gone
+NODE: Final = "node"  # a node has joined, is draining or is gone
 
 
 class Ending(NamedTuple):
@@ -25,3 +25,36 @@ class Ending(NamedTuple):
     state: State | None
     name: str | None
     task: str | None  # of a run that has ended: its name among those of its parent
+
+
+class NodeNote(NamedTuple):
+    """What became of a node, and why: as it is written before the name of the node."""
+
+    state: str  # as triggers name it (core.time.outside)
+    reason: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.state} {self.reason} "
+
+
+SILENT: Final = NodeNote(NodeState.GONE.value, "silent")  # it was declared so
+LEFT: Final = NodeNote(NodeState.GONE.value, "left")  # by its own word
+NEW: Final = NodeNote("joined", "new")
+RETURNED: Final = NodeNote("joined", "returned")
+STOPPING: Final = NodeNote(NodeState.DRAINING.value, "stopping")
+ASKED: Final = NodeNote(NodeState.DRAINING.value, "asked")  # by an operator
+
+
+class NodeEvent(NamedTuple):
+    """Something that became of a node."""
+
+    node: str
+    state: str
+    reason: str
+    seen_at: Moment  # when it was last heard
+
+
+def node_event(row: Ending) -> NodeEvent:
+    state, reason, node = (row.name or "").split(" ", 2)
+    return NodeEvent(node, state, reason, row.due_at or 0)

@@ -14,7 +14,7 @@ class Birth(NamedTuple):
 
     ending_id: int  # the row of the outbox that says so
     order: Order
-    once: bool  # one for each moment of its job: `order.run_at`; else its idempotency key says what it is for
+    once: bool  # one for each moment of its job: `order.run_at`; else one for each row, or idempotency key
 
 
 @record

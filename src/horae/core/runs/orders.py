@@ -212,6 +212,7 @@ class Assignment(NamedTuple):
     source: str | None = None  # JSON text: the source that its spec names, secrets in clear
     cursor: str | None = None  # JSON text: how far the job's earlier syncs have come
     answers: str | None = None  # JSON text: what it was told while it waited, by the name of the signal
+    callbacks: str | None = None  # of a handler: the key of its addresses, and where they are (core.waits)
 
     def __repr__(self) -> str:
         """Without anything that could be secret: this may end in a log."""

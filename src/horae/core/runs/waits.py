@@ -21,7 +21,7 @@ from horae.core.definitions import Idempotency
 from horae.core.model import SECOND, Moment, Reason
 from horae.core.runs.results import MAX_RESULT, MAX_WAIT, believable, fault_of, is_wait
 from horae.core.time.moments import format_moment
-from horae.core.waits import CALL_NAME, SIGNAL_NAME, WAITS, WATCH_END, Wait
+from horae.core.waits import CALL_NAME, DECISION, SIGNAL_NAME, WAITS, WATCH_END, Wait
 
 MAX_CALLS = 1000  # at once
 MAX_ANSWERS = 2 << 20  # bytes of all that a run was told; half of what one frame of a line may hold
@@ -67,7 +67,7 @@ def in_words(wait: Wait, now: Moment) -> str:
     if wait.awaits == WATCH_END:
         return f"waits for a ping {since}"
     if wait.reason == Reason.SIGNAL:
-        return f"waits for the signal {wait.awaits} {since}"
+        return f"waits for {'an approval' if wait.awaits == DECISION else f'the signal {wait.awaits}'} {since}"
     if wait.calls:
         return f"waits for {len(wait.calls)} {'runs' if len(wait.calls) > 1 else 'run'} that it called, {since}"
     return f"asked to go on later, {since}"

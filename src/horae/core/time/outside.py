@@ -2,6 +2,7 @@
 
     webhook  {"format": "github", "secret": {"secret": "hook-key"}, "branches": ["main"]}     a call over HTTP
     on       {"job": "extract", "states": ["failed", "timed_out"], "id": 12}                  the end of another's run
+    on       {"node": "any", "states": ["gone"]}                                              what becomes of a node
 
 They stand where a schedule stands, and have no moment of their own. How they are read is in core.work.webhooks and
 core.work.events; what a call must be, and what it says, in core.hooks; who listens to whom in core.policy.listening.
@@ -14,12 +15,16 @@ from horae.errors import Invalid
 
 WEBHOOK = "webhook"
 ON = "on"
+JOB, NODE = "job", "node"  # to what a trigger may listen
+ANY = "any"  # node
 KINDS = (WEBHOOK, ON)
 PLAIN, GITHUB, GITEA = "plain", "github", "gitea"
 FORMATS = (PLAIN, GITHUB, GITEA)
 PUSH = "push"
 STATES = tuple(s.word for s in (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, State.SKIPPED))
+NODE_STATES = ("gone", "joined", "draining")  # core.runs.endings says what is noted
 _PAST = {"timed_out": "timed out", "cancelled": "was cancelled", "skipped": "was skipped"}
+_OF_NODES = {"gone": "is gone", "joined": "has joined", "draining": "is draining"}
 _SYSTEMS = {GITHUB: "GitHub", GITEA: "Gitea"}
 
 
@@ -36,6 +41,15 @@ def is_event(document: Json) -> bool:
     return ON in document
 
 
+def is_job_event(document: Json) -> bool:
+    """Return whether it is the end of another job's run to which it listens."""
+    return ON in document and JOB in document[ON]
+
+
+def is_node_event(document: Json) -> bool:
+    return ON in document and NODE in document[ON]
+
+
 def checked(document: Json) -> Json:
     """Return a document that was read before, if this version knows what it is."""
     return _checked_event(document) if is_event(document) else _checked_webhook(document)
@@ -50,9 +64,11 @@ def _checked_webhook(document: Json) -> Json:
 
 def _checked_event(document: Json) -> Json:
     event = document[ON]
-    states = event.get("states") if isinstance(event, dict) and "job" in event else None
-    if not isinstance(states, list) or not states or not all(state in STATES for state in states):
-        words = "names a job, and some of the states " + ", ".join(STATES)
+    fields: Json = event if isinstance(event, dict) else {}
+    known = STATES if JOB in fields else NODE_STATES if NODE in fields else ()
+    states = fields.get("states")
+    if not isinstance(states, list) or not states or not all(state in known for state in states):
+        words = f"names a job and some of {', '.join(STATES)}, or a node and some of {', '.join(NODE_STATES)}"
         raise Invalid(f"a trigger on an event {words}", code="E_ENUM", path="on.states")
     return document
 
@@ -61,6 +77,9 @@ def describe(document: Json) -> str:
     """Return it in English."""
     if is_event(document):
         event = document[ON]
+        if NODE in event:
+            which = "a node" if event[NODE] == ANY else f"the node {event[NODE]}"
+            return f"when {which} {' or '.join(_OF_NODES[state] for state in event['states'])}"
         return f"when a run of {event['job']} {' or '.join(_PAST.get(state, state) for state in event['states'])}"
     hook = document[WEBHOOK]
     if hook["format"] == PLAIN:

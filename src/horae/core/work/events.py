@@ -1,6 +1,7 @@
 """The documents of triggers on events (core.time.outside): how they are read.
 
     {on: {job: extract, states: [failed, timed_out]}}
+    {on: {node: any, states: [gone]}}
 
 What must stay true: `canonical` is idempotent but for the id of the job, which is found anew whenever a document is
 submitted.
@@ -8,14 +9,19 @@ submitted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from horae.core.fields import Fields, Problems, fields_of, shown, type_words
 from horae.core.model import Json
 from horae.core.policy.dependencies import read_job_name
 from horae.core.spelling import suggest
-from horae.core.time.outside import ON, STATES
+from horae.core.time.outside import JOB, NODE, NODE_STATES, ON, STATES
 
-_FIELDS = frozenset({"job", "states", "id"})
+MAX_NODE_NAME = 128  # characters
+_FIELDS = frozenset({JOB, "states", "id"})
+_NODE_FIELDS = frozenset({NODE, "states"})
 _EXAMPLE = "{job: extract, states: [failed]}"
+_NODE_EXAMPLE = "{node: any, states: [gone]}"
 
 
 def canonical(document: Json) -> Json:
@@ -30,25 +36,35 @@ def canonical(document: Json) -> Json:
 
 
 def _read(fields: Fields) -> Json:
-    if "node" in fields.values:
-        hint = f"write for example {_EXAMPLE}; `horae nodes` shows which nodes are gone"
-        fields.fault("node", "E_UNKNOWN_FIELD", "what becomes of nodes fires no trigger, only ends of runs do", hint)
+    if JOB in fields.values and NODE in fields.values:
+        fields.fault(NODE, "E_FIELD_CONFLICT", "a trigger listens to a job or to nodes, not to both", "make two of it")
         return {}
+    return _read_node(fields) if NODE in fields.values else _read_job(fields)
+
+
+def _read_job(fields: Fields) -> Json:
     fields.refuse_others(_FIELDS)
-    fields.require("job", f"is missing; write for example {_EXAMPLE}")
+    fields.require(JOB, f"is missing; write for example {_EXAMPLE}, or {_NODE_EXAMPLE}")
     fields.require("states", f"is missing: some of {', '.join(STATES)}")
-    return {"job": read_job_name(fields, "job"), "states": _read_states(fields)}
+    return {JOB: read_job_name(fields, JOB), "states": _read_states(fields, STATES)}
 
 
-def _read_states(fields: Fields) -> list[str]:
-    """Each once, in the order of STATES."""
+def _read_node(fields: Fields) -> Json:
+    """Whether there is such a node is not asked: it may be still to come."""
+    fields.refuse_others(_NODE_FIELDS)
+    fields.require("states", f"is missing: some of {', '.join(NODE_STATES)}")
+    return {NODE: fields.text(NODE, MAX_NODE_NAME), "states": _read_states(fields, NODE_STATES)}
+
+
+def _read_states(fields: Fields, known: Sequence[str]) -> list[str]:
+    """Each once, in the order of those that are known."""
     found = set()
-    for index, value in enumerate(fields.items("states", len(STATES), "states", least=1)):
+    for index, value in enumerate(fields.items("states", len(known), "states", least=1)):
         path = f"{fields.at('states')}[{index}]"
         if type(value) is not str:
             fields.problems.add(path, "E_TYPE", *type_words("must be the word of a state", value))
-        elif value not in STATES:
-            message = f"one of {', '.join(STATES)}, got {shown(value)}"
-            fields.problems.add(path, "E_ENUM", message, suggest(value, STATES))
+        elif value not in known:
+            message = f"one of {', '.join(known)}, got {shown(value)}"
+            fields.problems.add(path, "E_ENUM", message, suggest(value, known))
         found.add(value if type(value) is str else "")
-    return [state for state in STATES if state in found]
+    return [state for state in known if state in found]

@@ -12,12 +12,11 @@ from __future__ import annotations
 from horae.core.fields import Fields, fields_of
 from horae.core.model import Json, Moment, Reason, State
 from horae.core.time.moments import format_moment, parse_moment
-from horae.core.waits import SIGNAL_NAME, Ended, Wait
+from horae.core.waits import DECISION, SIGNAL_NAME, Ended, Wait
 from horae.errors import Invalid
 
 WAIT = "wait"
 FIELDS = frozenset({"wait"})
-DECISION = "approval:decision"  # the name under which a run is told what was decided: no signal from outside has it
 _OVER = "time:over"  # and that under which it is told that its time has come
 _SORTS = ("for", "until", "signal", "approval")
 _OTHERWISE = ("fail", "go_on", "skip")

@@ -414,15 +414,28 @@ def _names_in(paths: Iterable[expressions.Path]) -> set[str]:
 def adopt(spec: Json, tasks: Iterable[TaskState]) -> list[TaskState]:
     """Return the tasks of an earlier run of the same spec and data that need not be done again: those that succeeded,
     and so did all that they need; of a fan-out, its items one by one. What was skipped is decided again, alike."""
+    return [each for each in _given_the_same(spec, tasks) if each.state is State.SUCCEEDED]
+
+
+def resumable(spec: Json, tasks: Iterable[TaskState]) -> dict[str, int]:
+    """Return the runs of tasks that are to be done again and are given the same as before, by label: of those that are
+    workflows, what succeeded within need not be done again either."""
+    return {
+        label(each.name, each.index): each.run_id
+        for each in _given_the_same(spec, tasks)
+        if each.run_id is not None and each.state not in (State.SUCCEEDED, State.SKIPPED)
+    }
+
+
+def _given_the_same(spec: Json, tasks: Iterable[TaskState]) -> list[TaskState]:
+    """Return the tasks, and items, all of whose needs are taken over."""
     standing = _standing(tasks)
     kept: dict[str, bool] = {}
     found: list[TaskState] = []
     needs = names_needed(spec["tasks"])
     for name in in_order(needs):
         items = standing.get(name, {}).values()
-        if not all(kept[need] for need in needs[name]):
-            kept[name] = False
-            continue
-        found += [each for each in items if each.state is State.SUCCEEDED]
-        kept[name] = all(each.state in (State.SUCCEEDED, State.SKIPPED) for each in items)
+        is_given_the_same = all(kept[need] for need in needs[name])
+        found += items if is_given_the_same else ()
+        kept[name] = is_given_the_same and all(each.state in (State.SUCCEEDED, State.SKIPPED) for each in items)
     return found

@@ -44,6 +44,7 @@ class Call(msgspec.Struct, array_like=True, gc=False):
     installation: str = ""  # its part of the trace id
     answers: str | None = None  # JSON text: what the run was told while it waited
     begun_at: int = 0
+    callbacks: str | None = None  # of its addresses (Assignment.callbacks)
 
 
 class Orders(msgspec.Struct, array_like=True):

@@ -135,6 +135,7 @@ class WorkerProcess(asyncio.Protocol):
                 live.work.installation,
                 given.answers,
                 live.started_at,
+                given.callbacks,
             )
         )
 

@@ -65,6 +65,7 @@ def _context(call: Call, channel: Channel) -> Context:
         call.installation,
         call.answers,
         call.begun_at,
+        call.callbacks,
     )
 
 

@@ -10,7 +10,7 @@ from horae.ports.store.definitions import Definitions
 from horae.ports.store.dependencies import Dependencies
 from horae.ports.store.endings import Endings
 from horae.ports.store.flows import Flows
-from horae.ports.store.history import EndedRuns, History
+from horae.ports.store.history import Durations, EndedRuns, History, Plans
 from horae.ports.store.limits import Limits
 from horae.ports.store.loans import Loans
 from horae.ports.store.moments import Moments
@@ -36,6 +36,8 @@ class Store(
     Flows,
     History,
     EndedRuns,
+    Durations,
+    Plans,
     Nodes,
     Leases,
     Segments,

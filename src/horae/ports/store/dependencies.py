@@ -14,6 +14,9 @@ class Dependencies(Protocol):
     async def load_following(self, org: int, owner: str) -> list[Job]:
         """Jobs of an owner that come after others, without the moments of their triggers."""
 
+    async def load_node_listeners(self) -> list[Job]:
+        """The same of all owners, of those that may have triggers on nodes."""
+
     async def follow(self, follow: Follow) -> Followed:
         """Act on rows of the outbox, each once, in one transaction: make the runs that are to be made, as `enqueue`
         does; judge runs that wait for their predecessors (core.policy.dependencies): those that have arrived, and those

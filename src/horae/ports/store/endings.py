@@ -1,4 +1,4 @@
-"""The outbox: what happened to runs, for those who wait for it."""
+"""The outbox: what happened to runs, and what became of nodes, for those who wait for it."""
 
 from __future__ import annotations
 

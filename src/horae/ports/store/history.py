@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from horae.core.insight.baselines import Baseline
+from horae.core.insight.learning import EndedRun, Mark
+from horae.core.insight.planned import Follower, Planned
 from horae.core.model import Moment, Run
 from horae.core.runs.past import HistoryPart, Outdated, Remains
 
@@ -52,3 +55,45 @@ class EndedRuns(Protocol):
 
     async def forget_untold(self, run_ids: Sequence[int]) -> None:
         """Others were told of these."""
+
+
+class Durations(Protocol):
+    """How long runs take, learned from those that ended."""
+
+    async def load_mark(self) -> Mark | None:
+        """Return how far history was learned from; None: not at all."""
+
+    async def begin_learning(self, mark: Mark) -> None:
+        """Keep a first mark, unless there is one."""
+
+    async def newest_run(self) -> int:
+        """Return the highest id of a run, live or ended; 0 where there is none."""
+
+    async def load_live_upto(self, run_id: int, most: int) -> list[int]:
+        """Return live runs up to this id, newest first."""
+
+    async def load_ended_between(self, after: int, upto: int, thinning: int, most: int) -> list[EndedRun]:
+        """Return runs with after < id ≤ upto that began and ended by themselves, oldest first: one of `thinning`, and
+        of those the last `most` of each job."""
+
+    async def load_ended_of(self, run_ids: Sequence[int]) -> list[EndedRun]:
+        """Return those of these that began and ended by themselves, oldest first."""
+
+    async def load_baselines(self, job_ids: Sequence[int]) -> dict[int, Baseline]:
+        """Return the baselines of these jobs that have one."""
+
+    async def save_baselines(self, mark: Mark, moved: Mark, learned: Mapping[int, Baseline], now: Moment) -> bool:
+        """Write what was learned and move the mark, both or, if the mark is no longer that, neither."""
+
+
+class Plans(Protocol):
+    """What is to come."""
+
+    async def load_planned(self, before: Moment, most: int) -> list[Planned]:
+        """Return triggers whose next moment lies before this one, up to `most` of them."""
+
+    async def load_followers(self, most: int) -> list[Follower]:
+        """Return jobs whose runs are made by those of others, and tasks of workflows, in the order of their ids."""
+
+    async def count_queued(self) -> dict[str, int]:
+        """Return how many runs wait for a slot, by kind of work."""

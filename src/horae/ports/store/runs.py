@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from horae.core.definitions import Receipt, Sort
+from horae.core.definitions import Group, Receipt, Sort
 from horae.core.model import Attempt, Census, Found, Moment, Page, Run, RunFilter, Standing
 from horae.core.runs.orders import Cancelled, Order, Swept
 from horae.core.workflows.picture import TaskTally
@@ -14,13 +14,17 @@ from horae.core.workflows.picture import TaskTally
 class Runs(Protocol):
     """Runs as people ask for them and look at them."""
 
-    async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
+    async def enqueue(self, orders: Sequence[Order], group: Group | None = None) -> list[Receipt]:
         """Make runs by request, due now, under the same overlap rules; receipts have the runs as they were made.
 
         An order for a moment that is still to come waits as blocked(later) without a gate: `sweep` decides about its
         overlap when the moment has come, by what the job says then.
         A job that is not there, or deleted, gets none: its receipt has no ids, and no idempotency key is noted. Nor is
         one where the job has another version than the order: the receipt is `stale`.
+
+        Orders of a `group` have no keys of their own. If its key was used before, nothing is made: each gets what was
+        made in its place then. Those of which nothing was made then, and those to be debounced, are `stale`: they are
+        tried by themselves.
         """
 
     async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
@@ -73,7 +77,7 @@ class WaitingRuns(Protocol):
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         """Runs of a kind not in `kinds` that wait for an agent or for limits end as failed(no_agent), with the message
         and the remedy of the kind. Of very many, some: whoever calls repeats it until it answers 0. Of those that wait
-        for limits it may take until one is among the first with its demand."""
+        for limits, each call looks at the first of each demand and at the next ones of all: many calls get to all."""
 
     async def lift_starved(self, before: Moment, limit: int) -> int:
         """Queued runs that wait at their priority since before a moment, of the first `limit` of each line, go one

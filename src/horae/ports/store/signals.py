@@ -29,6 +29,9 @@ class Signals(Protocol):
     async def load_awaiting(self, name: str, limit: int) -> list[Run]:
         """Runs that wait to be told something of this name, oldest first."""
 
+    async def load_awaiting_of(self, run_id: int, name: str, limit: int) -> list[Run]:
+        """The same of one run and its tasks."""
+
     async def list_turns(self, run_id: int) -> list[Attempt]:
         """What attempts did before they waited, oldest first: of each the part that wrote some output. Parts of one
         attempt have its number."""

@@ -279,6 +279,8 @@ class Cluster:
                 return
             holders = await self._holders() if any(map(is_external, part)) else set()
             held = await self._store.bury_nodes(part, self._lease)
+            if held:
+                self._queue.announce("endings")  # somebody may listen to what becomes of nodes
             await self._execution.take_back_all(held)
             buried = [node for node in part if node.name in held]
             self._cleared |= {node.name: node.beat + 1 for node in buried}

@@ -54,13 +54,13 @@ class Watching:
                 f"job {job_id} is of kind {job.kind}: Horae runs it itself, and nobody has to tell of it",
                 code="E_NOT_WATCHED", hint="a job with `watched: {grace: 30m}` has a ping address",
             )  # fmt: skip
-        return await self._jobs.callbacks.make_token(job_id, watched.PING)
+        return await self._jobs.callbacks.make_token(-job_id, watched.PING)
 
     async def admit(self, job_id: int | None, token: str) -> Job:
         """Return the job to which an address belongs. NotFound where it is none."""
-        found = await self._jobs.callbacks.admit(job_id, watched.PING, token)
+        number = await self._jobs.callbacks.admit(None if job_id is None else -job_id, watched.PING, token)
         try:
-            job = await self._jobs.get(found)
+            job = await self._jobs.get(-number)
         except NotFound:
             raise nothing_there() from None
         if job.kind != watched.WATCHED or job.deleted_at is not None:

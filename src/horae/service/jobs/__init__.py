@@ -100,7 +100,7 @@ class Jobs:
         )
         self.overdue = Overdue(store, self._changes)
         self.offers = Offers(store)
-        self.tasks = Tasks(store, store)
+        self.tasks = Tasks(store, store, store)
 
     # ── submit ──
     async def submit(

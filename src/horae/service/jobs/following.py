@@ -16,7 +16,7 @@ from horae.core.fields import Problems, shown
 from horae.core.model import Job, Json
 from horae.core.policy.dependencies import refuse_cycle
 from horae.core.policy.listening import all_followed, followed_ids, heard_id, is_following
-from horae.core.time.outside import ON, is_event
+from horae.core.time.outside import ON, is_job_event
 from horae.core.work.specs import Draft, TriggerDraft
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.dependencies import Dependencies
@@ -55,7 +55,7 @@ class Following:
         """Return the drafts with the ids of those after which they come. `beside` are jobs that are made together with
         them, by key."""
         named = [one.job for draft in drafts for one in draft.policy.after]
-        named += [t.schedule[ON]["job"] for draft in drafts for t in draft.triggers if is_event(t.schedule)]
+        named += [t.schedule[ON]["job"] for draft in drafts for t in draft.triggers if is_job_event(t.schedule)]
         if not named:
             return drafts
         known: dict[int | str, int] = {}
@@ -108,7 +108,7 @@ def _resolved(draft: Draft, known: Mapping[int | str, int], path: str, problems:
         _refuse_unknown(one.job, known, f"{path}after[{index}]", problems)
     after = tuple(replace(one, id=known.get(one.job)) for one in draft.policy.after)
     triggers = tuple(
-        _heard(trigger, known, f"{path}triggers[{index}].", problems) if is_event(trigger.schedule) else trigger
+        _heard(trigger, known, f"{path}triggers[{index}].", problems) if is_job_event(trigger.schedule) else trigger
         for index, trigger in enumerate(draft.triggers)
     )
     return replace(draft, policy=replace(draft.policy, after=after), triggers=triggers)

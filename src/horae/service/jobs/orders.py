@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from horae.core.definitions import Idempotency, Receipt
+from horae.core.definitions import Group, Idempotency, Receipt
 from horae.core.model import DEFAULT_ORG, SECOND, Job, Json, Moment, Overlap, Policy, Reason, Run, record
 from horae.core.policy.breaker import paused_because
 from horae.core.policy.debounce import calm_of, why_waiting
@@ -87,7 +87,14 @@ class Recipe(NamedTuple):
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-Enqueue = Callable[[list[Order]], Awaitable[Sequence[Receipt]]]
+Enqueue = Callable[[list[Order], Group | None], Awaitable[Sequence[Receipt]]]
+
+
+class OrderBatch(NamedTuple):
+    """What goes to the store together."""
+
+    requests: Sequence[RunRequest | Error]
+    promise: Idempotency | None = None  # for all of them, where none has a key of its own choice
 
 
 class Orders:
@@ -111,12 +118,12 @@ class Orders:
 
     async def place(self, request: RunRequest, asker: Asker = ANYBODY) -> Run:
         """Make one run; requests that wait together are one batch."""
-        [answer] = await self._place([request], asker, self._enqueue_one)
+        answer = (await self._place({0: request}, asker, self._enqueue_one))[0]
         if isinstance(answer, Error):
             raise answer
         return answer
 
-    async def place_many(self, batches: AsyncIterator[Sequence[RunRequest | Error]], asker: Asker) -> list[Run | Error]:
+    async def place_many(self, batches: AsyncIterator[OrderBatch], asker: Asker) -> list[Run | Error]:
         """Make runs, each for itself, and a batch at a time: for each request its run, or why there is none; what is
         refused already stays so. Where the store fails on the way, what was not made says so; where it fails at once,
         nothing was made."""
@@ -132,13 +139,13 @@ class Orders:
                         if not answers:
                             raise
                         failed = error
-                answers += [each if isinstance(each, Error) else failed for each in batch]
+                answers += [each if isinstance(each, Error) else failed for each in batch.requests]
         return answers
 
-    async def _place_batch(self, batch: Sequence[RunRequest | Error], asker: Asker) -> Sequence[Run | Error]:
-        requests = [each for each in batch if isinstance(each, RunRequest)]
-        made = iter(await self._place(requests, asker, self._store.enqueue) if requests else ())
-        return [each if isinstance(each, Error) else next(made) for each in batch]
+    async def _place_batch(self, batch: OrderBatch, asker: Asker) -> Sequence[Run | Error]:
+        requests = {number: each for number, each in enumerate(batch.requests) if isinstance(each, RunRequest)}
+        made = await self._place(requests, asker, self._store.enqueue, batch.promise) if requests else {}
+        return [each if isinstance(each, Error) else made[number] for number, each in enumerate(batch.requests)]
 
     async def find_job(self, name: int | str, asker: Asker) -> int:
         """Return the id of the job that is named by its id or its key; paused and deleted ones have runs too."""
@@ -150,22 +157,32 @@ class Orders:
             raise _missing(name)
         return jobs[0].id
 
-    async def _enqueue_one(self, orders: list[Order]) -> list[Receipt]:
+    async def _enqueue_one(self, orders: list[Order], _: Group | None) -> list[Receipt]:
         return [await self._waiting.add(orders[0])]
 
-    async def _place(self, requests: Sequence[RunRequest], asker: Asker, enqueue: Enqueue) -> list[Run | Error]:
-        """Jobs that were changed since we looked are looked at again."""
+    async def _place(
+        self,
+        requests: Mapping[int, RunRequest],
+        asker: Asker,
+        enqueue: Enqueue,
+        promise: Idempotency | None = None,
+    ) -> dict[int, Run | Error]:
+        """Jobs that were changed since we looked are looked at again, then under the keys of the orders themselves."""
         answers: dict[int, Run | Error] = {}
-        left = dict(enumerate(requests))
+        left = dict(requests)
         for _ in range(TRIES):
-            answers |= await self._try(left, asker, enqueue)
+            answers |= await self._try(left, asker, enqueue, promise)
             left = {number: request for number, request in left.items() if number not in answers}
             if not left:
                 break
-        return [answers.get(number) or _contended(request) for number, request in enumerate(requests)]
+            promise = None
+        return answers | {number: _contended(request) for number, request in left.items()}
 
-    async def _try(self, requests: Mapping[int, RunRequest], asker: Asker, enqueue: Enqueue) -> dict[int, Run | Error]:
-        """Return an answer to each request, but those whose job is no longer as we knew it."""
+    async def _try(
+        self, requests: Mapping[int, RunRequest], asker: Asker, enqueue: Enqueue, promise: Idempotency | None
+    ) -> dict[int, Run | Error]:
+        """Return an answer to each request, but those whose job is no longer as we knew it. One `promise` for all of
+        them saves a row for each."""
         recipes = await self._find({request.job for request in requests.values()}, asker)
         answers: dict[int, Run | Error] = dict(await self._find_wrong(requests, recipes))
         known = {number: r for number, it in requests.items() if isinstance(r := recipes[it.job], Recipe)}
@@ -176,13 +193,14 @@ class Orders:
             if isinstance(recipe, Error):
                 answers[number] = recipe
             elif number not in answers:
-                orders[number] = recipe, _order(recipe, request)
+                orders[number] = recipe, _order(recipe, request, None if promise else request.idempotency)
         if not orders:
             return answers
         await self._placing.place(
             [Candidate(order.run, r.policy, r.owner, r.org, r.user, r.own_data) for r, order in orders.values()]
         )
-        receipts = await enqueue([order for _, order in orders.values()])
+        group = None if promise is None else Group(promise, list(orders))
+        receipts = await enqueue([order for _, order in orders.values()], group)
         earlier = await self._load([receipt for receipt in receipts if receipt.replayed])
         for (number, (recipe, _)), receipt in zip(orders.items(), receipts, strict=True):
             if receipt.stale or not (receipt.ids or receipt.mismatch):
@@ -284,7 +302,7 @@ def _visible(job: int | str, recipe: Recipe, asker: Asker) -> Recipe | Error:
     return recipe if not asker.is_bound or recipe.org == asker.org else _missing(job)
 
 
-def _order(recipe: Recipe, request: RunRequest) -> Order:
+def _order(recipe: Recipe, request: RunRequest, idempotency: Idempotency | None) -> Order:
     policy = recipe.policy
     data = None if request.data is None else _encode(request.data).decode()
     new = new_run(recipe.job_id, recipe.kind, policy, 0, data=data, pin=request.node, followed=recipe.followed)
@@ -296,7 +314,7 @@ def _order(recipe: Recipe, request: RunRequest) -> Order:
     is_held = policy.debounce is not None and request.run_at is None and not request.is_alone
     calm = calm_of(policy.debounce, recipe.own_data if data is None else data) if is_held else None
     return Order(
-        new, request.idempotency, recipe.version, request.run_at, within, trigger_id=request.trigger_id, calm=calm
+        new, idempotency, recipe.version, request.run_at, within, trigger_id=request.trigger_id, calm=calm
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from horae.core.definitions import Idempotency
 from horae.core.model import Run, RunFilter
 from horae.errors import Conflict, Error, Invalid, NotFound
-from horae.service.jobs.orders import BATCH, Asker, Orders, OrderStore, RunRequest
+from horae.service.jobs.orders import BATCH, Asker, OrderBatch, Orders, OrderStore, RunRequest
 
 MAX_RUNS = 10_000  # run again by one request
 MAX_LOOKED = 100_000  # runs that a filter looks at
@@ -56,9 +56,9 @@ class Reruns:
         return [Again(run.run_id, next(made) if isinstance(run.answer, Run) else run.answer) for run in runs]
 
 
-async def _batches(requests: Sequence[RunRequest]) -> AsyncIterator[Sequence[RunRequest]]:
+async def _batches(requests: Sequence[RunRequest]) -> AsyncIterator[OrderBatch]:
     for start in range(0, len(requests), BATCH):
-        yield requests[start : start + BATCH]
+        yield OrderBatch(requests[start : start + BATCH])
 
 
 def _judged(run_id: int, run: Run | None, jobs: set[int]) -> Run | Error:

@@ -13,8 +13,9 @@ import msgspec
 from horae.core.definitions import Idempotency
 from horae.core.model import Job, Json, Run
 from horae.core.runs.waits import Signal, Told
+from horae.core.waits import DECISION
 from horae.core.work.kinds import BY_SERVERS
-from horae.core.work.waiting import DECISION, WAIT
+from horae.core.work.waiting import WAIT
 from horae.errors import Conflict, Denied, Error, NotFound
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.runs import Runs
@@ -26,6 +27,7 @@ TOGETHER = 1000  # signals that one statement writes at most
 
 
 MOST_LISTED = 1000  # approvals that are looked through
+MOST_OF_ONE = 20  # approvals for which one run and its tasks wait, that are shown
 
 
 class SignalsStore(Definitions, Runs, SignalStore, Protocol):
@@ -85,14 +87,20 @@ class Signals:
 
     async def list_approvals(self, who: Decider, org: int | None) -> list[tuple[Run, Job]]:
         """Return what waits for the decision of somebody, oldest first."""
-        runs = await self._store.load_awaiting(DECISION, MOST_LISTED)
-        jobs = {job.id: job for job in await self._store.load_jobs(sorted({run.job_id for run in runs}))}
+        found = await self._asking(await self._store.load_awaiting(DECISION, MOST_LISTED))
+        return [(run, job) for run, job, asked in found if (org is None or job.org == org) and who.may(asked)]
+
+    async def approvals_of(self, run: Run) -> list[tuple[Run, Job]]:
+        """Return the decisions for which a run waits, or its tasks do, whoever may make them."""
+        found = await self._asking(await self._store.load_awaiting_of(run.id, DECISION, MOST_OF_ONE))
+        return [(run, job) for run, job, _ in found]
+
+    async def _asking(self, runs: Sequence[Run]) -> list[tuple[Run, Job, Json]]:
+        """Return runs with their jobs, and whom these ask for what."""
+        ids = sorted({run.job_id for run in runs})
+        jobs = {job.id: job for job in await self._store.load_jobs(ids)} if ids else {}
         found = [(run, jobs[run.job_id]) for run in runs if run.job_id in jobs]
-        return [
-            (run, job)
-            for run, job in found
-            if (org is None or job.org == org) and (asked := approval_of(job)) is not None and who.may(asked)
-        ]
+        return [(run, job, asked) for run, job in found if (asked := approval_of(job)) is not None]
 
     async def _send_all(self, signals: list[Signal]) -> Sequence[Told]:
         told = await self._store.signal(signals)

@@ -1,4 +1,5 @@
-"""How the tasks of a workflow's run stand, for people."""
+"""How the tasks of a workflow's run stand, for people; and the children of a run on every agent, which are shown alike:
+each as a task by the name of its agent."""
 
 from __future__ import annotations
 
@@ -6,23 +7,27 @@ import json
 from collections import Counter
 
 from horae.core.model import Json, Run, State
-from horae.core.work.kinds import WORKFLOW
+from horae.core.work.kinds import EVERY, WORKFLOW
 from horae.core.workflows.picture import TaskTally
 from horae.core.workflows.progress import split_label
 from horae.ports.store.definitions import Definitions
+from horae.ports.store.flows import Flows
 from horae.ports.store.runs import Runs
 
 
 class Tasks:
     """Looks at them."""
 
-    def __init__(self, runs: Runs, jobs: Definitions) -> None:
+    def __init__(self, runs: Runs, jobs: Definitions, flows: Flows) -> None:
         self._runs = runs
         self._jobs = jobs
+        self._flows = flows
 
     async def of_run(self, run: Run) -> tuple[Json, TaskTally] | None:
         """Return the workflow of a run, and how its tasks stand; None of one that is none. A run that has begun shows
         the workflow as it was then, whatever became of its job."""
+        if run.kind == EVERY:
+            return await self._of_agents(run)
         if run.kind != WORKFLOW:
             return None
         tally = await self._runs.tally_tasks(run.id)
@@ -31,6 +36,18 @@ class Tasks:
             jobs = await self._jobs.load_jobs([run.job_id])
             spec = jobs[0].spec if jobs else {}
         return (spec, _with_adopted(tally)) if "tasks" in spec else None
+
+    async def _of_agents(self, run: Run) -> tuple[Json, TaskTally] | None:
+        """None before it has begun: which agents there are is seen then."""
+        flows = await self._flows.load_flows([run.id])
+        jobs = await self._jobs.load_jobs([run.job_id])
+        if not flows or not jobs:
+            return None
+        agents: list[str] = json.loads(flows[0].document)[EVERY]
+        made = {split_label(task.task)[1]: task.state.word for task in await self._flows.load_tasks([run.id])}
+        counts = {name: {made[number]: 1} for number, name in enumerate(agents) if number in made}
+        spec: Json = {"tasks": {name: {"kind": jobs[0].kind} for name in agents}}
+        return spec, TaskTally(flows[0].document, None, counts)
 
 
 def _with_adopted(tally: TaskTally) -> TaskTally:

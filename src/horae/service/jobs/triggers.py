@@ -53,7 +53,7 @@ class Triggers:
     async def _check_draft(self, job_id: int, draft: TriggerDraft) -> TriggerDraft:
         """Return the draft with the id of the job to which it listens, if it does."""
         await self._check(job_id, draft.data)
-        if not outside.is_event(draft.schedule):
+        if not outside.is_job_event(draft.schedule):
             return draft
         job = await self._changes.get_alive(job_id)
         return await self._following.resolve_trigger(draft, job.owner, job.org)

@@ -18,12 +18,14 @@ from horae.core.runs.flows import Begin, Flow, FlowEnd, Move, Task, Unrun
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import NewRun, Order
 from horae.core.runs.results import MAX_RESULT, clean, fault_of
+from horae.core.work.kinds import WORKFLOW
 from horae.core.workflows import every, progress
 from horae.core.workflows.progress import End, Make, Step, TaskState
 from horae.errors import Error
 
 log = structlog.get_logger(__name__)
 EVERY = "every"  # in the place of tasks: the agents
+RESUMES = "resumes"  # beside the tasks, of a retry: task → the run of it that did not succeed
 _DEFAULT_PRIORITY = Policy().priority
 encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -107,6 +109,8 @@ class Course:
         run = new_run(job.id, job.kind, alone, 0, data=data, pin=pin, followed=True)
         run.overlap, run.parent_id, run.task = Overlap.ALLOW, self.run_id, progress.label(make.task, make.index)
         run.depends = False  # after what a task comes, its workflow says
+        if job.kind == WORKFLOW:
+            run.resumes = self.spec.get(RESUMES, {}).get(run.task)
         if policy.priority == _DEFAULT_PRIORITY:
             run.priority = self.priority
         if EVERY in self.spec and data is None and self.data is not None:
@@ -157,6 +161,14 @@ def states_of(flow: Flow, tasks: Iterable[Task]) -> list[TaskState]:
     adopted: dict[str, int] = decoded(flow.adopted) or {}
     found = [TaskState(*progress.split_label(label), run_id, State.SUCCEEDED) for label, run_id in adopted.items()]
     return found + [TaskState(*progress.split_label(one.task), one.run_id, one.state) for one in tasks]
+
+
+def resumed(spec: Json, tasks: Iterable[TaskState]) -> dict[str, int]:
+    """Return of a graph that is done again, by label, runs of tasks that may be workflows: of a job of its own that is
+    known when it is made."""
+    found = progress.resumable(spec, tasks)
+    kinds = {name: task.get("kind", WORKFLOW) for name, task in spec["tasks"].items()}
+    return {name: run_id for name, run_id in found.items() if kinds[progress.split_label(name)[0]] == WORKFLOW}
 
 
 def acting(move: Move, rows: Sequence[Ending], reason: str) -> Move:

@@ -3,6 +3,7 @@
     a run ended ──► jobs that come after its job ──► without triggers: a run for the same moment is made
               │                                 └──► their runs that wait are judged anew
               └───► triggers that listen to it ────► each makes a run, once
+    something became of a node ─► triggers that listen ──► each makes a run, once
     a run arrived that waits ───────────────────────► it is judged
     a job was changed or deleted ───────────────────► runs that wait for it, and its own, are judged anew
 
@@ -17,13 +18,13 @@ from typing import Protocol
 
 from horae.core.definitions import Idempotency
 from horae.core.fields import encoded
-from horae.core.model import SECOND, Job, Moment, Run, State, Trigger
+from horae.core.model import SECOND, Job, Json, Moment, Run, State, Trigger
 from horae.core.policy.debounce import calm_of
 from horae.core.policy.demands import own_data
 from horae.core.policy.dependencies import makers
-from horae.core.policy.listening import fired_by, followed_ids, told
+from horae.core.policy.listening import fired_by, fired_by_node, followed_ids, told, told_of_node
 from horae.core.policy.queues import user_of
-from horae.core.runs.endings import ARRIVED, JOB, RUN, Ending
+from horae.core.runs.endings import ARRIVED, JOB, NODE, RUN, Ending, node_event
 from horae.core.runs.following import Birth, Follow, Followed
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import NewRun, Order
@@ -66,6 +67,7 @@ class Dependencies:
         jobs = await self._store.load_jobs(ids) if ids else []
         followers = await self._followers_of(jobs)
         births = await self._births(rows, followers) + await self._events(rows, followers)
+        births += await self._node_events([row for row in rows if row.kind == NODE])
         waiting = {job.id for after in followers.values() for job in after}
         waiting |= {row.job_id for row in rows if row.kind == JOB and row.job_id is not None}
         idle = [job.id for job in jobs if job.followed and not followers[job.id]]
@@ -111,6 +113,20 @@ class Dependencies:
             ]
         )
 
+    async def _node_events(self, rows: Sequence[Ending]) -> list[Birth]:
+        """Return the runs that triggers make which listen to what became of nodes. The row is what makes it once:
+        whoever takes it makes the runs."""
+        listeners = await self._store.load_node_listeners() if rows else []
+        return await self._placed(
+            [
+                (job, Birth(row.id, _order_by(job, trigger, told_of_node(job, trigger, event)), once=False))
+                for row in rows
+                for event in (node_event(row),)
+                for job in listeners
+                for trigger in fired_by_node(job, event)
+            ]
+        )
+
     async def _placed(self, made: Sequence[tuple[Job, Birth]]) -> list[Birth]:
         await self._placing.place([_candidate(job, birth.order.run) for job, birth in made])
         return [birth for _, birth in made]
@@ -134,9 +150,13 @@ def _order(job: Job, due_at: Moment) -> Order:
 
 def _event_order(job: Job, trigger: Trigger, ended: Run) -> Order:
     """Return what a trigger asks for: now, and once for a run that has ended."""
-    data = encoded(told(job, trigger, ended))
-    run = new_run(job.id, job.kind, job.policy, 0, data=data, followed=job.followed)
     once = Idempotency(f"on {trigger.id}", str(ended.id), "")
+    return _order_by(job, trigger, told(job, trigger, ended), once)
+
+
+def _order_by(job: Job, trigger: Trigger, said: Json, once: Idempotency | None = None) -> Order:
+    data = encoded(said)
+    run = new_run(job.id, job.kind, job.policy, 0, data=data, followed=job.followed)
     calm = calm_of(job.policy.debounce, data)
     return Order(run, once, job.version, None, _start_within(job), trigger_id=trigger.id, calm=calm)
 

@@ -87,7 +87,7 @@ class Workflows:
         if a.kind == EVERY:
             nodes = await self._store.list_nodes()
             course.spec = {courses.EVERY: every.agents_for(job.kind, job.policy, nodes)}
-        elif earlier:
+        elif earlier and earlier[0].job_id == job.id:
             adopted = await self._take_over(earlier[0], course)
         else:
             course.spec = graph_of(job, await self._parts.find(job))
@@ -98,9 +98,11 @@ class Workflows:
         return course
 
     async def _take_over(self, earlier: Flow, course: Course) -> dict[str, int]:
-        """Give a course the graph of an earlier run, and of its tasks those that need not be done again."""
+        """Give a course the graph of an earlier run, and of its tasks those that need not be done again. Those that are
+        workflows take over from theirs in the same way, when they begin."""
         course.spec = decoded(earlier.document)
         states = courses.states_of(earlier, await self._store.load_tasks([earlier.run_id]))
+        course.spec[courses.RESUMES] = courses.resumed(course.spec, states)
         course.tasks = progress.adopt(course.spec, states)
         course.take_results(await self._store.load_results(course.results_wanted()))
         return {progress.label(task.name, task.index): task.run_id for task in course.tasks if task.run_id is not None}

@@ -21,7 +21,13 @@ CREATE UNIQUE INDEX live_debounce ON live (job_id, debounce) WHERE debounce IS N
 ALTER TABLE history ADD COLUMN parent_id bigint;
 ALTER TABLE history ADD COLUMN task text;
 ALTER TABLE history ADD COLUMN followed boolean;
-CREATE INDEX history_parent ON history (parent_id) WHERE parent_id IS NOT NULL;
+-- A long history gets it while it is used, by whoever leads: an index is not made here in no time.
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM history OFFSET 10000 LIMIT 1) THEN
+    CREATE INDEX history_parent ON history (parent_id) WHERE parent_id IS NOT NULL;
+  END IF;
+END $$;
 
 -- What somebody has to act on, written in the transaction in which it happened and dropped in that of the act: a run
 -- ended ('run'), a run was made that comes after others ('arrived'), a waiting parent shall end ('cancel'), a node is

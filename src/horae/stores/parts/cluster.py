@@ -4,6 +4,9 @@ A node's row has a session number. Every registration and every new line takes t
 registers or opens it, and whatever a line asks carries the number it took: the statement that would do it finds
 another number in the row, does nothing, and the caller learns that it was superseded. PostgreSQL locks the row while a
 claim is under way, so that whoever takes the next number sees every claim of the lines before it.
+
+What becomes of a node is noted in the transaction in which it does (ports.store.endings): that it joined or came back,
+is draining, is gone. One that registers anew before anybody missed it has become nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from horae.core.model import SEGMENTS, Lease, Moment, Node, NodeState, OperatorWish
+from horae.core.runs.endings import ASKED, LEFT, NEW, RETURNED, SILENT, STOPPING, NodeNote
 from horae.core.runs.holdings import Holding
 from horae.core.signs import Beat, Sign
 from horae.errors import Superseded
@@ -28,14 +32,39 @@ class NodePart(Database):
     """Processes of the cluster."""
 
     async def register_node(self, node: Node, *, session: int | None = None, line: str = "") -> int:
-        rows = await self._put("register_node", *node_values(node), line, session)
-        if not rows:
+        def steps() -> Steps[int | None]:
+            known = yield from self._hold_node(node.name)
+            rows = yield "register_node", *node_values(node), line, session
+            if not rows:
+                return None
+            if not known or known[0][0] != NodeState.LIVE:
+                yield from self._note_nodes([node.name], RETURNED if known else NEW)
+            return int(rows[0][0])
+
+        taken = await self._transact(steps)
+        if taken is None:
             raise superseded(node.name)
-        return int(rows[0][0])
+        return taken
 
     async def retire_node(self, name: str, state: NodeState, *, session: int | None = None) -> None:
-        if not await self._put("retire_node", name, state, session) and session is not None:
+        def steps() -> Steps[bool]:
+            known = yield from self._hold_node(name)
+            rows = yield "retire_node", name, state, session
+            if rows and known[0][0] != state and (state != NodeState.DRAINING or known[0][1] != OperatorWish.DRAINED):
+                yield from self._note_nodes([name], LEFT if state == NodeState.GONE else STOPPING)
+            return bool(rows)
+
+        if not await self._transact(steps) and session is not None:
             raise superseded(name)
+
+    def _hold_node(self, name: str) -> Steps[Sequence[Row]]:
+        """Return its state and what is wanted of it, if it is there; nobody else changes it meanwhile."""
+        yield "hold_node", name
+        return (yield "lock_node", name)
+
+    def _note_nodes(self, names: Sequence[str], note: NodeNote) -> Steps[None]:
+        if names:
+            yield "note_nodes", self._list(names), note.text
 
     async def bury_nodes(self, seen: Sequence[Node], lease: Lease) -> dict[str, dict[int, int]]:
         given = encode([(node.name, node.beat, node.session, node.state) for node in seen])
@@ -43,6 +72,7 @@ class NodePart(Database):
         def steps() -> Steps[dict[str, dict[int, int]]]:
             buried = yield "bury_nodes", given, lease.name, lease.owner, lease.term
             held: dict[str, dict[int, int]] = {row[0]: {} for row in buried}
+            yield from self._note_nodes(sorted(held), SILENT)
             for name, run_id, fence in (yield "load_running_of", self._list(list(held))):
                 held[name][run_id] = fence
             return held
@@ -73,7 +103,15 @@ class NodePart(Database):
         raise NotImplementedError  # each database has its own way to write many rows
 
     async def want_node(self, name: str, wanted: OperatorWish) -> bool:
-        return bool(await self._put("want_node", name, wanted))
+        def steps() -> Steps[bool]:
+            known = yield from self._hold_node(name)
+            rows = yield "want_node", name, wanted
+            is_live = bool(rows) and known[0][0] == NodeState.LIVE
+            if is_live and wanted == OperatorWish.DRAINED != known[0][1]:
+                yield from self._note_nodes([name], ASKED)
+            return bool(rows)
+
+        return await self._transact(steps)
 
     async def note_ailment(self, name: str, ailment: str, *, session: int | None = None) -> None:
         await self._put("note_ailment", name, ailment, session)

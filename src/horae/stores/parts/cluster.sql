@@ -17,7 +17,11 @@ RETURNING session;
 -- note_ailment --
 UPDATE nodes SET ailment = $2 WHERE name = $1 AND (CAST($3 AS bigint) IS NULL OR session = CAST($3 AS bigint));
 
--- want_node [beat] --
+-- note_nodes --
+INSERT INTO endings (kind, name, due_at)
+SELECT 'node', CAST($2 AS text) || name, heartbeat_at FROM nodes WHERE name IN {names} ORDER BY name;
+
+-- want_node --
 UPDATE nodes SET wanted = $2 WHERE name = $1 RETURNING name;
 
 -- retire_node --

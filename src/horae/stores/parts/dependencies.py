@@ -32,7 +32,7 @@ from horae.core.runs.endings import ARRIVED
 from horae.core.runs.following import Birth, Follow, Followed
 from horae.core.runs.orders import Order, Placed
 from horae.core.work.kinds import BY_SERVERS
-from horae.stores.attempts import count_demanding
+from horae.stores.attempts import count_demanding, has_some_for_servers
 from horae.stores.database import Steps
 from horae.stores.parts.following import FollowingPart
 from horae.stores.rows import Row, decode, decode_result, encode, from_json, job_from_row
@@ -47,7 +47,7 @@ class Released(NamedTuple):
 
     queued: int = 0
     demanding: int = 0
-    ended: bool = False
+    noted: bool = False  # some have ended, or servers do some themselves
 
 
 class _Waiting(NamedTuple):
@@ -115,7 +115,7 @@ class DependencyPart(FollowingPart):
             (released if verb is Verb.GO else ended).extend(found)
         promoted = (yield "promote", self._list([row[0] for row in ended if row[0] is not None])) if ended else ()
         gone = [*released, *promoted]
-        return Released(len(gone), count_demanding(gone), bool(ended))
+        return Released(len(gone), count_demanding(gone), bool(ended) or has_some_for_servers(gone))
 
     def _judge_one(self, waiting: _Waiting, known: _Known, now: Moment) -> Steps[tuple[Verb, Sequence[Row]]]:
         job = known.jobs[waiting.job_id]
@@ -220,7 +220,7 @@ def placed(birth: Birth, run_id: int, now: Moment) -> Order:
 def followed(taken: int, made: Sequence[Run], released: Released) -> Followed:
     limited = sum(run.reason == Reason.LIMIT for run in made)
     queued = sum(run.state is State.QUEUED for run in made) + limited
-    is_noted = released.ended or any(
+    is_noted = released.noted or any(
         run.reason == Reason.DEPENDENCY or run.state.is_terminal or run.kind in BY_SERVERS for run in made
     )
     is_held = any(run.reason == Reason.DEBOUNCE for run in made)

@@ -52,7 +52,7 @@ LIMIT 1;
 -- release_waiting --
 UPDATE live SET depends = NULL, data = $2, note = NULL, state = CASE WHEN demand IS NULL THEN {queued} ELSE {blocked} END,
   reason = CASE WHEN demand IS NULL THEN '' ELSE 'limit' END
-WHERE id = $1 RETURNING id, demand;
+WHERE id = $1 RETURNING id, demand, kind;
 
 -- note_waiting --
 UPDATE live SET note = $2 WHERE id = $1;

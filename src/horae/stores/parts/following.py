@@ -25,6 +25,9 @@ class FollowingPart(Database):
     async def load_following(self, org: int, owner: str) -> list[Job]:
         return _jobs(await self._get("load_following", org, owner))
 
+    async def load_node_listeners(self) -> list[Job]:
+        return _jobs(await self._get("load_node_listeners"))
+
     def _mark_followed(self, jobs: Sequence[Job]) -> Steps[None]:
         """Let those know that these come after them."""
         ids = all_followed(jobs)

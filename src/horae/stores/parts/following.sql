@@ -4,6 +4,12 @@ SELECT {job_columns} FROM jobs
 WHERE org = $1 AND owner = $2 AND deleted_at IS NULL AND (policy LIKE '%"after":[%' OR triggers LIKE '%"on":_"%')
 ORDER BY id;
 
+-- load_node_listeners --
+-- Of all owners, those that may listen to nodes; found among those above, by the same index.
+SELECT {job_columns} FROM jobs
+WHERE deleted_at IS NULL AND (policy LIKE '%"after":[%' OR triggers LIKE '%"on":_"%') AND triggers LIKE '%"on":_"node"%'
+ORDER BY id;
+
 -- mark_followed --
 -- Those that did not know it. Their versions move on: what was looked up before makes no more runs.
 UPDATE jobs SET followed = {true}, version = version + 1 WHERE id IN {ids} AND followed IS NULL AND deleted_at IS NULL

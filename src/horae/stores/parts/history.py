@@ -70,6 +70,7 @@ class PastPart(Database):
         jobs = [row[0] for row in await self._put("drop_tombstones", before, limit)]
         if jobs:
             await self._put("drop_cursors_of", self._list(jobs))
+            await self._put("drop_durations_of", self._list(jobs))
         return Remains(len(jobs), await self._purge_parked(before, limit), len(await self._put("drop_nodes", before)))
 
     async def _purge_parked(self, before: Moment, limit: int) -> int:

@@ -27,11 +27,13 @@ from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import Assignment, Backlog, Claimed
 from horae.core.work import policies
 from horae.stores.database import Database, Steps
+from horae.stores.limits import ROWS_AT_ONCE
 from horae.stores.lines import Lines
 from horae.stores.rows import Row, encode, from_json
 
 DEMANDS_AT_ONCE = 500  # that one claim looks at; the next one goes on behind them
 HEADS_AT_ONCE = 2000  # runs of them, if there are many
+LOOKED_THROUGH = 20_000  # runs that are looked through at once for kinds that nobody has
 COUNTED = 1000  # runs that wait with one demand, for people to see
 MOST_HOLDING = 5000  # running ones
 ROUND_GAP = 0.1  # seconds between two claims while there are more demands than one looks at
@@ -60,6 +62,7 @@ class LimitPart(Database):
     _grants: grants.Grants | None = None  # where runs may be started without a look
     _passed = Passed()
     _looked_at = 0  # the demand behind which the next claim goes on
+    _looked_through = 0  # the run behind which `_look_through` goes on
     _kept: Mapping[str, int] = MappingProxyType({})  # node → run (core.policy.resources.reserve)
     _kept_at: Moment = 0  # when that was found out
 
@@ -167,6 +170,16 @@ class LimitPart(Database):
             rows = yield "lock_limits", self._list(keys)
         return {row[0]: row for row in rows}
 
+    async def _look_through(self, kinds: Sequence[str]) -> list[int]:
+        """Return runs that wait for limits and are of none of these kinds, of the next ones; the next time goes on
+        behind them, and at last from the first."""
+        rows = await self._get("look_through", self._list(kinds), self._looked_through, LOOKED_THROUGH)
+        [(last, seen)] = [row for row in rows if row[1] is not None]
+        found = sorted(row[0] for row in rows if row[1] is None)[:ROWS_AT_ONCE]
+        is_cut = len(found) == ROWS_AT_ONCE
+        self._looked_through = found[-1] if is_cut else last if seen == LOOKED_THROUGH else 0
+        return found
+
     async def load_demanding(self, limit: int) -> list[Backlog]:
         demands = [row[0] for row in await self._get("waiting_demands", 0, DEMANDS_AT_ONCE)]
         rows = await self._get("load_demanding", self._list(demands), limit) if demands else ()
@@ -255,6 +268,15 @@ class Scene:
         self.ordinary = [head for head in self.ordinary if head.pin is not None or head.kind in open_kinds]
 
 
+def moved_keys(scene: Scene, admission: Admission, started: Collection[int]) -> dict[str, Moment]:
+    """Return the keys under which these runs were started: when each is ready."""
+    moved: dict[str, Moment] = {}
+    for key, _ in (use for head in scene.heads if head.run_id in started for use in head.demand.uses):
+        limit = admission.moved.get(key)
+        moved[key] = scene.held[key][2] if limit is None else limit.ready_at
+    return moved
+
+
 class Outcome:
     """What became of a look."""
 
@@ -264,11 +286,7 @@ class Outcome:
         self._started = {one.run_id for each in started for one in each}
         self.admission = admission
         self.stamp = stamp
-        self.moved: dict[str, Moment] = {}  # key → when it is ready, of those under which somebody was started
-        for head in self._heads():
-            for key, _ in head.demand.uses:
-                limit = admission.moved.get(key)
-                self.moved[key] = scene.held[key][2] if limit is None else limit.ready_at
+        self.moved = moved_keys(scene, admission, self._started)
 
     def _heads(self) -> Iterator[Head]:
         """Those that were started."""
@@ -391,4 +409,4 @@ def _supply(row: Row) -> resources.Supply:
 def _assignment(row: Row) -> Assignment:
     *run, job, data, answers = row
     name, spec, policy, owner = from_json(job)
-    return Assignment._make((*run, name, spec, policy, data, owner, None, None, None, answers))
+    return Assignment._make((*run, name, spec, policy, data, owner, None, None, None, answers, None))

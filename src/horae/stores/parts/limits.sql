@@ -8,6 +8,16 @@ WITH RECURSIVE d(id) AS (
 )
 SELECT d.id, (SELECT m.document FROM demands m WHERE m.id = d.id) FROM d WHERE d.id IS NOT NULL LIMIT $2;
 
+-- look_through [claim] --
+-- Among the next $3 runs behind $2, those that wait for limits and are of none of these kinds; and how far that was.
+WITH w AS MATERIALIZED (
+  SELECT id, kind, state, reason, pin FROM live
+  WHERE id > $2 AND EXISTS (SELECT 1 FROM live WHERE state = {blocked} AND reason = 'limit') ORDER BY id LIMIT $3
+)
+SELECT id, NULL FROM w
+WHERE state = {blocked} AND reason = 'limit' AND kind NOT IN {names} AND (pin IS NULL OR pin NOT LIKE '@%')
+UNION ALL SELECT max(id), count(*) FROM w;
+
 -- drop_demands --
 -- Whoever asks for one that was not asked for lately says so first: then it is not among these any more.
 DELETE FROM demands WHERE used_at < $1 AND id IN (

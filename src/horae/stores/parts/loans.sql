@@ -6,6 +6,13 @@ UPDATE live SET state = {running}, attempt = attempt + 1, node = $2, reason = ''
 WHERE id IN {ids} AND state = {queued} AND (start_by IS NULL OR start_by > $3)
 RETURNING id, job_id, fence, attempt;
 
+-- head_of_run --
+-- One that limits hold, of a queue from which anybody may take.
+SELECT l.id, l.demand, l.queue, l.priority, l.pass, l.due_at, l.kind, NULL, NULL,
+  (SELECT j.policy FROM jobs j WHERE j.id = l.job_id)
+FROM live l JOIN {open_queues} AS u ON u.id = l.queue WHERE l.id = $1 AND l.state = {blocked} AND l.reason = 'limit'
+  AND (l.start_by IS NULL OR l.start_by > $2);
+
 -- note_loans --
 -- An earlier loan of the same run may have left its row; how far it came, its next worker outside Horae goes on from.
 INSERT INTO loans (run_id, fence, worker, until_at)
@@ -66,8 +73,8 @@ DELETE FROM loans WHERE (run_id, fence) IN (SELECT run_id, fence FROM ended) RET
 DELETE FROM loans WHERE run_id = $1 AND NOT EXISTS (SELECT 1 FROM live l WHERE l.id = $1 AND l.pin LIKE '@%');
 
 -- return_run --
--- Its reason stays: only a run that somebody wants cancelled has one.
-UPDATE live SET state = {queued}, node = NULL, attempt = attempt - 1, started_at = NULL, phase = 1, note = NULL,
+-- That of a run that somebody wants cancelled keeps its reason; one that limits held waits for them anew.
+UPDATE live SET state = {waiting_state}, reason = CASE WHEN cancel THEN reason ELSE {waiting_reason} END, node = NULL, attempt = attempt - 1, started_at = NULL, phase = 1, note = NULL,
   pin = CAST($4 AS text), start_by = CASE WHEN attempt = 1 THEN CAST($3 AS bigint) END
 WHERE id = $1 AND fence = $2 AND state = {running} AND (CAST($5 AS text) IS NULL OR node = CAST($5 AS text))
   AND EXISTS (SELECT 1 FROM loans o WHERE o.run_id = live.id AND o.fence = live.fence)

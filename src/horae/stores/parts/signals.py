@@ -8,7 +8,7 @@ from horae.core.model import Moment, Run, State
 from horae.core.runs.calls import Answered, CallEnd, is_complete, with_ends
 from horae.core.runs.endings import Ending
 from horae.core.runs.waits import read_answers
-from horae.stores.attempts import count_demanding
+from horae.stores.attempts import count_demanding, has_some_for_servers
 from horae.stores.database import Database, Steps
 from horae.stores.rows import Row, run_from_row
 
@@ -18,6 +18,9 @@ class CallPart(Database):
 
     async def load_awaiting(self, name: str, limit: int) -> list[Run]:
         return [run_from_row(row) for row in await self._get("load_awaiting", name, limit)]
+
+    async def load_awaiting_of(self, run_id: int, name: str, limit: int) -> list[Run]:
+        return [run_from_row(row) for row in await self._get("load_awaiting_of", name, limit, run_id)]
 
     async def answer_calls(self, rows: Sequence[Ending]) -> Answered:
         now = await self.now()
@@ -31,10 +34,13 @@ class CallPart(Database):
             is_noted = False
             for caller in callers:
                 if caller[3]:
-                    is_noted |= yield from self._end_caller(caller, now)
+                    is_followed, promoted = yield from self._end_caller(caller, now)
+                    is_noted |= is_followed
+                    going_on += promoted
                 elif caller[0] in ends:
                     going_on += yield from self._tell_caller(caller, ends[caller[0]], now)
             yield "drop_endings", self._list([row.id for row in rows])
+            is_noted |= has_some_for_servers(going_on)
             return Answered(len(going_on), count_demanding(going_on), is_noted)
 
         return await self._transact(steps)
@@ -47,17 +53,16 @@ class CallPart(Database):
         rows = yield "tell", run_id, with_ends(answers, ends, known, now), int(bool(goes_on))
         return rows if goes_on else ()
 
-    def _end_caller(self, caller: Row, now: Moment) -> Steps[bool]:
+    def _end_caller(self, caller: Row, now: Moment) -> Steps[tuple[bool, Sequence[Row]]]:
         """One that somebody wants cancelled ends when the last that it called has; return whether somebody waits for
-        its end."""
+        its end, and its successor."""
         run_id, _, _, _, is_blocked, job_id, is_followed, has_live = caller
         if not is_blocked or has_live:
-            return False
+            return False, ()
         yield "bury_returned", run_id, now
         yield "drop_returned", run_id
-        if job_id is not None:
-            yield "promote", self._list([job_id])
-        return bool(is_followed)
+        promoted = (yield "promote", self._list([job_id])) if job_id is not None else ()
+        return bool(is_followed), promoted
 
 
 def _by_parent(rows: Sequence[Row]) -> Mapping[int, list[CallEnd]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from horae.core.definitions import Idempotency
+from horae.core.definitions import Group, Idempotency
 from horae.core.model import Job, State
 from horae.core.policy.order import places_of
 from horae.core.runs.lifecycle import first_phase
@@ -120,6 +120,11 @@ def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
         for b, key, placed in ((order.run, order.idempotency, order.placed),)
     ]  # fmt: skip
     return list({order.run.job_id for order in orders}), to_json(rows).decode(), *shares
+
+
+def group_row(group: Group | None) -> tuple[Any, ...]:
+    """Return the key of a group of orders, and where each of them stands in it."""
+    return (None, None, None, ()) if group is None else (*_key(group.promise), group.places)
 
 
 class _CalmRow(msgspec.Struct, omit_defaults=True):

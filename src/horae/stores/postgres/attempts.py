@@ -17,7 +17,7 @@ from horae.core.runs.calls import Calls
 from horae.core.runs.orders import Assignment, Backlog, Claimed, Finished, Result, Waiting, Want
 from horae.ports.store.attempts import NO_CALLS
 from horae.stores import limits
-from horae.stores.attempts import DEMANDS, HEADS, claimed_by, settle, wants_of
+from horae.stores.attempts import DEMANDS, HEADS, claimed_by, count_demanding, has_some_for_servers, settle, wants_of
 from horae.stores.parts.limits import STAMP_BITS, LimitPart
 from horae.stores.parts.writes import WritePart, has_cursors
 from horae.stores.postgres import marks
@@ -112,14 +112,14 @@ class PostgresAttempts(PostgresFlows, WritePart, LimitPart):
                 now = await self._moment(connection)
                 await self._walk(connection, self._move_cursors(results, ended.accepted, now))
             rows = await connection.fetch(self.queries["wait"], *waiting_arrays(again), self._clock()) if again else []
-            told = [row for row in rows if row[1]]
+            told = [row for row in rows if row[3]]
             made = await self._make_calls(connection, [calls[row[0]] for row in rows if row[0] in calls])
             return replace(
                 ended,
                 accepted=ended.accepted | {row[0] for row in rows},
                 promoted=ended.promoted + len(told) + made.queued,
-                demanding=ended.demanding + sum(row[2] is not None for row in told) + made.demanding,
-                noted=ended.noted or made.noted,
+                demanding=ended.demanding + count_demanding(told) + made.demanding,
+                noted=ended.noted or made.noted or has_some_for_servers(told),
             )
 
         return await self._retried(self._finish, transact)
@@ -134,9 +134,10 @@ class PostgresAttempts(PostgresFlows, WritePart, LimitPart):
             await self._put("set_phases", *map(list, zip(*phases, strict=True)), session)
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
+        found = await self._look_through(kinds)
         async with self._upkeep.use() as connection:
             now = await self._moment(connection)
-            given = (list(kinds), message, now, encode(dict(remedies)), limits.ROWS_AT_ONCE, HEADS, DEMANDS)
+            given = (list(kinds), message, now, encode(dict(remedies)), limits.ROWS_AT_ONCE, HEADS, DEMANDS, found)
             return len(await connection.fetch(self.queries["fail_unrunnable"], *given))
 
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
@@ -153,5 +154,5 @@ def _dealt(wants: Sequence[Want], rows: Sequence[Row]) -> list[list[Assignment] 
             claimed[number - 1] = None
         else:
             *definition, owner = job
-            given.append(Assignment._make((run_id, *rest, *definition, data, owner, None, None, None, answers)))
+            given.append(Assignment._make((run_id, *rest, *definition, data, owner, None, None, None, answers, None)))
     return claimed

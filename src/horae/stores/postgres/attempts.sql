@@ -205,9 +205,10 @@ WITH c AS (
     SELECT min(w.id) FROM live w
     WHERE w.state = {blocked} AND w.reason = 'overlap' AND w.job_id = ANY(ARRAY(SELECT job_id FROM d WHERE overlap >= 2))
     GROUP BY w.job_id))
-  RETURNING s.id, s.demand
+  RETURNING s.id, s.demand, s.kind
 )
-SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p), (SELECT count(demand) FROM p), (SELECT bool_or(followed) FROM d);
+SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p), (SELECT count(demand) FROM p),
+  (SELECT bool_or(followed) FROM d) OR (SELECT bool_or(kind IN {by_servers}) FROM p);
 
 -- lock_held --
 -- Whether somebody wants these cancelled; from now on nobody else can say so.
@@ -243,13 +244,13 @@ WITH c AS (
     LEAST(GREATEST(x.started_at, r.started_at), (SELECT now FROM c)) AS started_at,
     CASE WHEN x.finished_at < x.started_at THEN (SELECT now FROM c) ELSE
       LEAST(x.finished_at + GREATEST(r.started_at - COALESCE(x.started_at, x.finished_at), 0), (SELECT now FROM c))
-    END AS finished_at, x.exit_code, x.message, x.output, x.begun, x.waits, x.is_told, r.demand
+    END AS finished_at, x.exit_code, x.message, x.output, x.begun, x.waits, x.is_told, r.demand, r.kind
 ), a AS (
   INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
   SELECT id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output FROM u
   WHERE begun OR (waits AND output IS NOT NULL)
 )
-SELECT id, is_told, demand FROM u;
+SELECT id, demand, kind, is_told FROM u;
 
 -- promote --
 -- The oldest waiting successor of each job takes the free gate.
@@ -296,7 +297,8 @@ SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END FROM d;
 
 -- fail_unrunnable --
 -- Kind by kind along the index: what can be run is not looked through. What is being claimed is left to that.
--- Of what waits for limits, demands are looked through whose first runs nobody can run: $6 of each of the newest $7.
+-- Of what waits for limits, demands are looked through whose first runs nobody can run ($6 of each of the newest $7), and
+-- what was found on the way through all ($8).
 WITH RECURSIVE waiting(id, n) AS (
   SELECT max(demand), 1 FROM live WHERE state = {blocked} AND reason = 'limit'
   UNION ALL
@@ -319,7 +321,9 @@ WITH RECURSIVE waiting(id, n) AS (
     LIMIT $5 FOR UPDATE SKIP LOCKED)) RETURNING *
 ), b AS (
   DELETE FROM live WHERE id = ANY(ARRAY(
-    SELECT l.id FROM live l WHERE l.state = {blocked} AND l.reason = 'limit' AND l.demand = ANY(ARRAY(SELECT id FROM unfit))
+    SELECT l.id FROM live l WHERE l.state = {blocked} AND l.reason = 'limit' AND l.id = ANY($8::bigint[] || ARRAY(
+        SELECT u.id FROM live u WHERE u.state = {blocked} AND u.reason = 'limit' AND u.demand = ANY(ARRAY(SELECT id FROM unfit))
+          AND u.kind <> ALL($1::text[]) AND (u.pin IS NULL OR u.pin NOT LIKE '@%') LIMIT $5))
       AND l.kind <> ALL($1::text[]) AND (l.pin IS NULL OR l.pin NOT LIKE '@%')
     LIMIT $5 FOR UPDATE SKIP LOCKED)) RETURNING *
 )

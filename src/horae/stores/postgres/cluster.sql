@@ -2,6 +2,14 @@
 -- Two workers that ask at once must not see the same segments free.
 LOCK TABLE taken_segments IN SHARE ROW EXCLUSIVE MODE;
 
+-- hold_node --
+-- Until the end of the transaction; also one that is not there yet.
+SELECT pg_advisory_xact_lock(hashtextextended('node ' || $1::text, 0));
+
+-- lock_node --
+-- Asked after it is held, so that whoever had it before is seen. Beats and claims lock the row, and wait.
+SELECT state, wanted FROM nodes WHERE name = $1 FOR NO KEY UPDATE;
+
 -- bury_nodes --
 -- Only what was seen to stand still, and only by whom the lead belongs to. Locked in order, as beats and claims do.
 WITH x AS (

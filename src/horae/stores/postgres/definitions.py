@@ -11,6 +11,7 @@ from horae.core.model import Job
 from horae.core.policy.listening import is_following
 from horae.core.runs.orders import Cancelled
 from horae.stores import limits
+from horae.stores.attempts import has_some_for_servers
 from horae.stores.database import Part, ended_in_parts
 from horae.stores.idempotency import Known, Taken, has_fired, judge, judge_saves, key_taken, remember
 from horae.stores.parts.following import FollowingPart
@@ -175,7 +176,7 @@ class PostgresDefinitions(PostgresDatabase, FollowingPart):
         promoted = await connection.fetch(self.queries["promote"], jobs) if jobs and promote else ()
         marked = frozenset(row[0] for row in rows if row[4])
         ended = {row[0] for row in rows if row[1] is None} - marked
-        is_noted = bool(marked) or any(row[3] for row in rows)
+        is_noted = bool(marked) or any(row[3] for row in rows) or has_some_for_servers(promoted)
         asked = {row[0]: row[1] for row in rows if row[1] is not None}
         return Cancelled(ended, asked, len(promoted), marked, is_noted)
 

@@ -8,7 +8,7 @@ from horae.core.model import Moment, State
 from horae.core.runs.calls import Answered, Calls
 from horae.core.runs.flows import Move, Moved, Unrun
 from horae.core.runs.orders import Cancelled
-from horae.stores.attempts import count_demanding
+from horae.stores.attempts import count_demanding, has_some_for_servers
 from horae.stores.parts.flows import FlowPart, by_reason, made_calls, unmade
 from horae.stores.postgres.lanes import Connection
 from horae.stores.postgres.orders import PostgresOrders
@@ -63,7 +63,7 @@ class PostgresFlows(PostgresOrders, FlowPart):
             await connection.execute(self.queries["drop_endings"], handled)
         runs = [receipt.run for receipt in made if receipt.run is not None]
         demanding = count_demanding(promoted) + sum(run.state is State.BLOCKED for run in runs)
-        is_noted = is_noted or is_followed or bool(gone) or cancelled.noted
+        is_noted = is_noted or is_followed or bool(gone) or cancelled.noted or has_some_for_servers(promoted)
         return Moved(accepted, len(runs) + len(promoted), demanding, cancelled.asked, is_noted)
 
     async def _make_calls(self, connection: Connection, calls: Sequence[Calls]) -> Answered:

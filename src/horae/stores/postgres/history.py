@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import asyncpg
 
+from horae.core.insight.baselines import Baseline
+from horae.core.insight.learning import Mark
 from horae.core.model import Moment
 from horae.core.runs.past import HistoryPart
 from horae.errors import Unavailable
 from horae.stores.database import T
+from horae.stores.insight.durations import MARK, DurationPart, duration_row
 from horae.stores.parts.history import PastPart
 from horae.stores.postgres import partitions
 from horae.stores.postgres.database import PostgresDatabase
 from horae.stores.postgres.lanes import Connection, connect, guarded, part_from, reached
 
 
-class PostgresHistory(PostgresDatabase, PastPart):
+class PostgresHistory(PostgresDatabase, PastPart, DurationPart):
     """Runs that have ended."""
 
     async def purge(self, run_ids: Sequence[int]) -> None:
@@ -34,6 +37,11 @@ class PostgresHistory(PostgresDatabase, PastPart):
 
     async def drop_part(self, part: HistoryPart) -> None:
         await self._tend(lambda connection: partitions.drop(connection, part))
+
+    async def save_baselines(self, mark: Mark, moved: Mark, learned: Mapping[int, Baseline], now: Moment) -> bool:
+        rows = [duration_row(job_id, one) for job_id, one in learned.items()]
+        columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * 5
+        return bool(await self._put("save_durations", MARK, mark.text, moved.text, now, *columns))
 
     async def _reach_for_upkeep(self) -> Connection:
         return await connect(self._url, timeout=partitions.LONGEST, settings=partitions.SETTINGS)

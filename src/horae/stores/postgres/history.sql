@@ -27,3 +27,15 @@ SELECT
    FROM pg_class WHERE oid = 'due'::regclass),
   (SELECT next_at FROM due WHERE next_at < 9223372036854775807 ORDER BY next_at LIMIT 1),
   (SELECT min(due_at) FROM live WHERE state = {queued});
+
+-- save_durations --
+-- The mark moves, and what was learned is written, together or not at all.
+WITH moved AS (UPDATE settings SET value = $3 WHERE name = $1 AND value = $2 RETURNING name),
+  saved AS (
+    INSERT INTO durations (job_id, median, spread, share, baseline, learned_at)
+    SELECT u.job_id, u.median, u.spread, u.share, u.baseline, $4::bigint
+    FROM moved, unnest($5::bigint[], $6::bigint[], $7::real[], $8::real[], $9::text[])
+      AS u (job_id, median, spread, share, baseline)
+    ON CONFLICT (job_id) DO UPDATE SET median = excluded.median, spread = excluded.spread, share = excluded.share,
+      baseline = excluded.baseline, learned_at = excluded.learned_at)
+SELECT name FROM moved;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from horae.core.model import Moment, Overlap, State
+from horae.core.policy.grants import Grants
 from horae.core.policy.order import share_of
 from horae.core.runs.orders import Definition, Due, Fire, Fired, Lend, MadeRun, Outcome
 from horae.stores.orders import FOLLOWING, full, waiting_outcome
@@ -17,6 +18,8 @@ from horae.stores.rows import definition_from_row
 
 class PostgresMoments(PostgresDefinitions, LoanPart):
     """Due moments, and the runs made of them."""
+
+    _grants: Grants
 
     async def load_due(
         self, segments: Sequence[int], after: tuple[Moment, int], until: Moment, limit: int

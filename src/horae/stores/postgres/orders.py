@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horae.core.definitions import Receipt
+from horae.core.definitions import Group, Receipt
 from horae.core.model import Moment, Overlap, Run
 from horae.core.runs.orders import MadeRun, Order, Outcome, Swept
 from horae.stores import limits, orders
+from horae.stores.idempotency import replay_group
 from horae.stores.parts.writes import LOCK_RETRY
-from horae.stores.postgres.arrays import calm_rows, columns, order_rows
+from horae.stores.postgres.arrays import calm_rows, columns, group_row, order_rows
 from horae.stores.postgres.lanes import Connection, Cut
 from horae.stores.postgres.moments import PostgresMoments
 
@@ -21,16 +22,18 @@ from horae.stores.postgres.moments import PostgresMoments
 class PostgresOrders(PostgresMoments):
     """What people ask for, and what waits."""
 
-    async def enqueue(self, asked: Sequence[Order]) -> list[Receipt]:
+    async def enqueue(self, asked: Sequence[Order], group: Group | None = None) -> list[Receipt]:
         try:
-            return await self._enqueue(asked)
+            return await self._enqueue(asked, group)
         except Cut:
-            if not all(order.idempotency for order in asked):
+            if group is None and not all(order.idempotency for order in asked):
                 raise
-            return await self._enqueue(asked)
+            return await self._enqueue(asked, group)
 
-    async def _enqueue(self, asked: Sequence[Order]) -> list[Receipt]:
+    async def _enqueue(self, asked: Sequence[Order], group: Group | None) -> list[Receipt]:
         async def work(connection: Connection) -> list[Receipt]:
+            if group is not None:
+                return await self._carry_out_group(connection, asked, group)
             return await self._carry_out_once(connection, asked)
 
         if any(order.run.overlap >= Overlap.QUEUE or order.calm is not None for order in asked):
@@ -49,6 +52,18 @@ class PostgresOrders(PostgresMoments):
         rest = [order.idempotency for number, order in enumerate(asked) if number not in made]
         return orders.replies(asked, made, await self._known(connection, rest))
 
+    async def _carry_out_group(self, connection: Connection, asked: Sequence[Order], group: Group) -> list[Receipt]:
+        """All, or none if the group was carried out before: then the receipts of that time."""
+        plain = [number for number, order in enumerate(asked) if order.calm is None]
+        known = await self._known(connection, [group.promise]) if len(plain) < len(asked) else {}
+        made: dict[int, Receipt] = {}
+        if plain and not known:
+            part = Group(group.promise, [group.places[number] for number in plain])
+            receipts = await self._carry_out(connection, [asked[number] for number in plain], part)
+            made = {number: one for number, one in zip(plain, receipts, strict=True) if one is not None}
+            known = {} if len(made) == len(plain) else await self._known(connection, [group.promise])
+        return [made.get(number) or before for number, before in enumerate(replay_group(group, known))]
+
     async def _calm(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt | None]:
         """Let orders wait for others of their kind; as _carry_out. What waits is locked before any share, as `sweep`
         does it."""
@@ -66,9 +81,13 @@ class PostgresOrders(PostgresMoments):
             await connection.execute(self.queries["key_calm"], *columns(keyed, 3))
         return receipts
 
-    async def _carry_out(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt | None]:
+    async def _carry_out(
+        self, connection: Connection, asked: Sequence[Order], group: Group | None = None
+    ) -> list[Receipt | None]:
         """Return what became of each; None where its idempotency key was used before."""
-        row = await connection.fetchrow(self.queries["enqueue"], self._clock(), *order_rows(asked, self._lines))
+        row = await connection.fetchrow(
+            self.queries["enqueue"], self._clock(), *order_rows(asked, self._lines), *group_row(group)
+        )
         assert row is not None
         versions, run_ids, made_ids, now = row
         made = set(made_ids)

@@ -1,6 +1,6 @@
 -- enqueue --
 -- Runs by request, by the same rule as those of triggers, all in one statement. They come as JSON: of one order, sixteen
--- arrays would cost more than the rest. Keys that were used before make none,
+-- arrays would cost more than the rest. Keys that were used before make none, be they of one or of a group of orders,
 -- nor do jobs that are deleted or of another version by now. Those that are left are locked against their deletion and
 -- change, which would not see what is being made here. Who waits for a later moment takes no gate. `forbid` runs that
 -- find it taken become history at once; those of `queue` and `replace` are left to the caller.
@@ -39,10 +39,19 @@ WITH c AS (
   WHERE key IS NOT NULL AND (SELECT at FROM s) IS NOT NULL ORDER BY scope, key
   ON CONFLICT (scope, key) DO NOTHING
   RETURNING scope, key
+), grouped AS (
+  INSERT INTO idempotency (scope, key, digest, ids, created_at)
+  SELECT $10, $11, $12, COALESCE((
+      SELECT json_agg(e.value ORDER BY v.number, e.nth)
+      FROM v CROSS JOIN LATERAL (VALUES (1, ($13::bigint[])[number]), (2, run_id)) AS e(nth, value))::text, '[]'), now
+  FROM c WHERE $11::text IS NOT NULL AND (SELECT at FROM s) IS NOT NULL
+  ON CONFLICT (scope, key) DO NOTHING
+  RETURNING scope
 ), fresh AS MATERIALIZED (
   SELECT v.*, ($4::text[])[place] AS kind, ($5::smallint[])[place] AS queue, ($6::smallint[])[place] AS priority,
     (SELECT at FROM s)[place] + COALESCE(nth, number) * ($8::bigint[])[place] AS pass
-  FROM v WHERE key IS NULL OR (scope, key) IN (SELECT scope, key FROM keyed)
+  FROM v WHERE (key IS NULL OR (scope, key) IN (SELECT scope, key FROM keyed))
+    AND ($11::text IS NULL OR EXISTS (SELECT FROM grouped))
 ), made AS (
   INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, eligible_at, state, reason, priority, overlap, kind,
                     needs, data, pin, queue, pass, share, demand, parent_id, task, followed, resumes, depends)

@@ -57,6 +57,9 @@ GRANTS = """SELECT a.privilege_type, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.
 FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = 'history'::regclass AND a.grantee <> c.relowner"""
 PARTS = """SELECT c.oid::regclass::text, pg_get_expr(c.relpartbound, c.oid)
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'history'::regclass"""
+IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)"
+INDEXED = """SELECT x.indrelid::regclass::text FROM pg_inherits i JOIN pg_index x ON x.indexrelid = i.inhrelid
+WHERE i.inhparent = to_regclass($1)"""
 _BOUNDS = re.compile(r"FROM \((?:MINVALUE|'?(\d+)'?)\) TO \((?:MAXVALUE|'?(\d+)'?)\)")
 
 
@@ -77,6 +80,8 @@ async def tend(connection: Connection, connect: Callable[[], Awaitable[Connectio
             if await _last_id(connection) < FROM_RUNS:
                 return False
             await _move(connection)
+        else:
+            await _make_indexes_of_parts(connection)
         await _make_room(connection)
     return True
 
@@ -166,14 +171,33 @@ async def _is_awaited(connection: Connection, first: int, end: int) -> bool:
 async def _make_indexes(connection: Connection) -> None:
     """While it is used. One that was broken off is made anew."""
     for name, columns in INDEXES.items():
-        valid = await connection.fetchval("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", name)
-        if valid:
-            continue
-        if valid is False:
-            await _concurrently(connection, f"DROP INDEX CONCURRENTLY {name}")
-        log.info("history.indexing", index=name)
-        await _concurrently(connection, f"CREATE INDEX CONCURRENTLY {name} ON history {columns}")
+        await _make_index(connection, name, "history", columns)
     await _concurrently(connection, "DROP INDEX CONCURRENTLY IF EXISTS history_job")
+
+
+async def _make_index(connection: Connection, name: str, table: str, columns: str) -> None:
+    valid = await connection.fetchval(IS_VALID, name)
+    if valid:
+        return
+    if valid is False:
+        await _concurrently(connection, f"DROP INDEX CONCURRENTLY {name}")
+    log.info("history.indexing", index=name)
+    await _concurrently(connection, f"CREATE INDEX CONCURRENTLY {name} ON {table} {columns}")
+
+
+async def _make_indexes_of_parts(connection: Connection) -> None:
+    """The same of a history that lies in partitions, one after the other: that of the whole is there at once, and is
+    used when all of them have theirs."""
+    for name, columns in INDEXES.items():
+        if await connection.fetchval(IS_VALID, name):
+            continue
+        await _exclusively(connection, [f"CREATE INDEX IF NOT EXISTS {name} ON ONLY history {columns}"])
+        ready = {row[0] for row in await connection.fetch(INDEXED, name)}
+        for part in await _parts(connection):
+            if part.name not in ready:
+                own = f"{part.name}_{name}"
+                await _make_index(connection, own, part.name, columns)
+                await _exclusively(connection, [f"ALTER INDEX {name} ATTACH PARTITION {own}"])
 
 
 async def _concurrently(connection: Connection, statement: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from horae.stores.insight.durations import DurationPart
 from horae.stores.parts.attempts import AttemptPart
 from horae.stores.parts.history import PastPart
 from horae.stores.parts.limits import LimitPart
@@ -29,6 +30,7 @@ class SqliteStore(
     MomentPart,
     SearchPart,
     PastPart,
+    DurationPart,
     VaultPart,
     QueuePart,
     SharePart,

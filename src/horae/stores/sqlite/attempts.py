@@ -28,6 +28,7 @@ from horae.stores.attempts import (
     claimed_by,
     count_demanding,
     deal,
+    has_some_for_servers,
     next_standing,
     place_in_time,
     room_by_kind,
@@ -127,8 +128,8 @@ class SqliteAttempts(SqliteFlows, WritePart, LimitPart):
             if has_cursors(ended):
                 self._walk(connection, self._move_cursors(ended, current, self._clock()))
             accepted = {r.run_id for r in ended} | {w.result.run_id for w in again}
-            is_noted = any(current[r.run_id][5] for r in ended)
             going_on = [*promoted, *told]
+            is_noted = any(current[r.run_id][5] for r in ended) or has_some_for_servers(going_on)
             made = self._make_calls(connection, [calls[i] for w in again if (i := w.result.run_id) in calls])
             demanding = count_demanding(going_on) + made.demanding
             return Finished(accepted, len(going_on) + made.queued, demanding, is_noted or made.noted)
@@ -136,7 +137,7 @@ class SqliteAttempts(SqliteFlows, WritePart, LimitPart):
         return await self._do(write)
 
     def _wait(self, connection: sqlite3.Connection, waiting: Waiting, times: tuple[Moment | None, Moment]) -> list[Row]:
-        """Return its run (id, demand), if it goes on at once because it was told already what it waits for."""
+        """Return its run (id, demand, kind), if it goes on at once because it was told already what it waits for."""
         r, awaits = waiting.result, None if waiting.wait is None else awaited(waiting.wait)
         if waiting.begun or (waiting.wait is not None and r.output is not None):
             self._run(
@@ -157,8 +158,10 @@ class SqliteAttempts(SqliteFlows, WritePart, LimitPart):
         await self._put("set_phases", encode(list(phases)), session)
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
+        unfit = await self._look_through(kinds)
+
         def write(connection: sqlite3.Connection) -> int:
-            given = encode(list(kinds)), limits.ROWS_AT_ONCE, HEADS, DEMANDS
+            given = encode(list(kinds)), limits.ROWS_AT_ONCE, HEADS, DEMANDS, encode(unfit)
             found = self._run(connection, "unrunnable", *given).fetchall()
             for kind in {row[1] for row in found}:
                 words = f"{message}: {remedies[kind]}" if kind in remedies else message
@@ -190,4 +193,4 @@ def _result_row(r: Result, times: tuple[Moment | None, Moment]) -> tuple[Any, ..
 
 
 def _assignment(row: Row) -> Assignment:
-    return Assignment._make((*row[RUN:QUEUE], None, None, None, row[ANSWERS]))
+    return Assignment._make((*row[RUN:QUEUE], None, None, None, row[ANSWERS], None))

@@ -80,7 +80,7 @@ UPDATE live SET state = CASE WHEN $2 = {queued} OR $9 THEN {waiting_state} ELSE 
   eligible_at = CASE WHEN $9 THEN NULL ELSE $4 END, lost = lost + $5,
   attempt = attempt - CASE WHEN $7 THEN $9 ELSE $6 IS NOT NULL END, phase = 1, note = CASE WHEN $9 THEN NULL ELSE $6 END,
   awaits = CASE WHEN $9 THEN NULL ELSE $8 END
-WHERE id = $1 RETURNING id, demand;
+WHERE id = $1 RETURNING id, demand, kind;
 
 -- add_attempt --
 INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
@@ -118,14 +118,15 @@ FROM live WHERE start_by <= $1 AND state <> {running} ORDER BY start_by LIMIT $2
 
 -- unrunnable --
 -- Kind by kind along the index: what can be run is not looked through. What is kept for workers outside waits for them.
--- Of what waits for limits, demands are looked through whose first runs nobody can run: $3 of each of the newest $4.
+-- Of what waits for limits, demands are looked through whose first runs nobody can run ($3 of each of the newest $4), and
+-- what was found on the way through all ($5).
 WITH RECURSIVE waiting(id, n) AS (
   SELECT max(demand), 1 FROM live WHERE state = {blocked} AND reason = 'limit'
   UNION ALL
   SELECT (SELECT max(l.demand) FROM live l WHERE l.state = {blocked} AND l.reason = 'limit' AND l.demand < w.id), n + 1
   FROM waiting w WHERE w.id IS NOT NULL AND n < $4
-), unfit(id) AS (
-  SELECT w.id FROM waiting w WHERE EXISTS (
+), unfit(id) AS MATERIALIZED (
+  SELECT w.id FROM waiting w WHERE w.id IS NOT NULL AND EXISTS (
     SELECT 1 FROM live l WHERE l.kind NOT IN (SELECT value FROM json_each($1)) AND l.id IN (
       SELECT h.id FROM live h WHERE h.state = {blocked} AND h.reason = 'limit' AND h.demand = w.id
       ORDER BY h.priority DESC, h.pass, h.id LIMIT $3))
@@ -139,7 +140,10 @@ SELECT l.id, l.kind FROM kinds k CROSS JOIN live l ON l.kind = k.kind AND l.stat
 WHERE k.kind NOT IN (SELECT value FROM json_each($1)) AND (l.pin IS NULL OR l.pin NOT LIKE '@%')
 UNION ALL
 SELECT l.id, l.kind FROM unfit u CROSS JOIN live l ON l.demand = u.id AND l.state = {blocked} AND l.reason = 'limit'
-WHERE l.kind NOT IN (SELECT value FROM json_each($1)) AND (l.pin IS NULL OR l.pin NOT LIKE '@%') LIMIT $2;
+WHERE l.kind NOT IN (SELECT value FROM json_each($1)) AND (l.pin IS NULL OR l.pin NOT LIKE '@%')
+UNION ALL
+SELECT l.id, l.kind FROM json_each($5) AS f CROSS JOIN live l ON l.id = f.value AND l.state = {blocked} AND l.reason = 'limit'
+WHERE l.demand NOT IN (SELECT id FROM unfit) LIMIT $2;
 
 -- mark_unlabelled --
 UPDATE live SET reason = 'no_label' WHERE id IN (

@@ -2,6 +2,13 @@
 -- There is one writer: nobody else takes any meanwhile.
 SELECT 1;
 
+-- hold_node --
+-- There is one writer: nobody else writes meanwhile.
+SELECT $1;
+
+-- lock_node --
+SELECT state, wanted FROM nodes WHERE name = $1;
+
 -- beat --
 UPDATE nodes SET beat = beat + 1, busy = $2, heartbeat_at = $3, free = COALESCE($5, free)
 WHERE name = $1 AND state IN ('live', 'draining') AND ($4 IS NULL OR session = $4) RETURNING 0, beat, wanted;

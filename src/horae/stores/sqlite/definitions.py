@@ -10,6 +10,7 @@ from horae.core.definitions import Idempotency, Receipt, Save, Submission
 from horae.core.model import Job, Moment, State
 from horae.core.runs.orders import NEVER, Cancelled
 from horae.stores import limits
+from horae.stores.attempts import has_some_for_servers
 from horae.stores.database import Part, ended_in_parts
 from horae.stores.idempotency import Known, Taken, has_fired, judge, judge_saves, key_taken, remember
 from horae.stores.parts.following import FollowingPart
@@ -124,9 +125,9 @@ class SqliteDefinitions(SqliteDatabase, FollowingPart):
         self._run(connection, "ask_cancel", encode(list(asked)), reason)
         self._mark(connection, marked, reason)
         jobs = [row[3] for row in waiting if row[3] is not None]
-        promoted = len(self._run(connection, "promote", encode(jobs)).fetchall()) if jobs and promote else 0
-        is_noted = bool(marked) or any(row[4] for row in waiting)
-        return Cancelled(set(ended), asked, promoted, frozenset(marked), is_noted)
+        promoted = self._run(connection, "promote", encode(jobs)).fetchall() if jobs and promote else []
+        is_noted = bool(marked) or any(row[4] for row in waiting) or has_some_for_servers(promoted)
+        return Cancelled(set(ended), asked, len(promoted), frozenset(marked), is_noted)
 
     def _mark(self, connection: sqlite3.Connection, ids: Sequence[int], reason: str) -> None:
         """Of runs that wait for their children, which end first (ports.store.flows)."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import chain
 
-from horae.core.definitions import Receipt
+from horae.core.definitions import Group, Receipt
 from horae.core.model import Moment, Reason, Run, State
 from horae.core.runs.orders import Order, Swept
 from horae.stores import limits, orders
-from horae.stores.idempotency import replay
+from horae.stores.idempotency import replay, replay_group
 from horae.stores.parts.writes import LOCK_RETRY
 from horae.stores.rows import encode, from_json
 from horae.stores.sqlite.moments import SqliteMoments, live_row
@@ -18,8 +19,22 @@ from horae.stores.sqlite.moments import SqliteMoments, live_row
 class SqliteOrders(SqliteMoments):
     """What people ask for, and what waits."""
 
-    async def enqueue(self, asked: Sequence[Order]) -> list[Receipt]:
+    async def enqueue(self, asked: Sequence[Order], group: Group | None = None) -> list[Receipt]:
+        if group is not None:
+            return await self._do(lambda connection: self._carry_out_group(connection, asked, group))
         return await self._do(lambda connection: self._carry_out_once(connection, asked, self._clock()))
+
+    def _carry_out_group(self, connection: sqlite3.Connection, asked: Sequence[Order], group: Group) -> list[Receipt]:
+        """All, or none if the group was carried out before: then the receipts of that time."""
+        known = self._known(connection, [group.promise])
+        if known:
+            return replay_group(group, known)
+        plain = [number for number, order in enumerate(asked) if order.calm is None]
+        receipts = self._carry_out(connection, [asked[number] for number in plain], self._clock())
+        made = dict(zip(plain, receipts, strict=True))
+        ids = [(group.places[number], receipt.ids[0]) for number, receipt in made.items() if receipt.ids]
+        self._note(connection, [(group.promise, list(chain.from_iterable(ids)))])
+        return [made.get(number) or orders.STALE for number in range(len(asked))]
 
     def _carry_out_once(self, connection: sqlite3.Connection, asked: Sequence[Order], now: Moment) -> list[Receipt]:
         """Of orders with the same idempotency key the first, if nobody was before; the others get its answer."""

@@ -9,6 +9,7 @@ from horae.service import Services
 from horae.web import http
 from horae.web.native.callbacks import Callbacks
 from horae.web.native.cluster import Cluster
+from horae.web.native.forecasting import Forecasts
 from horae.web.native.hooks import Hooks, Pings
 from horae.web.native.jobs import Jobs
 from horae.web.native.limits import Limits
@@ -34,7 +35,7 @@ class Native:
         self._resources = (
             Jobs(services, intake), Triggers(services, self.organisations), Runs(services, streams, intake),
             Reruns(services), Signals(services), self.cluster, Queues(services), Limits(services), Tokens(services),
-            Secrets(services), Hooks(services), Pings(services), Callbacks(services),
+            Secrets(services), Hooks(services), Pings(services), Callbacks(services), Forecasts(services),
         )  # fmt: skip
 
     def operations(self) -> list[http.Operation]:

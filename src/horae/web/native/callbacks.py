@@ -31,8 +31,8 @@ class Callbacks:
         """Whoever has it can tell the run something under this name, without a login. It is always the same."""
         run_id, name = request.path_id("run_id"), read_signal_name(request.scope["path_params"]["name"])
         await self._jobs.get_run(run_id)
-        token = await self._jobs.callbacks.make_token(run_id, name)
-        return http.reply(200, schemas.Callback(run_id, name, f"/v1/callbacks/{run_id}/{name}/{token}"))
+        path = await self._jobs.callbacks.make_path(run_id, name)
+        return http.reply(200, schemas.Callback(run_id, name, path))
 
     async def call(self, request: http.Request) -> http.Answer:
         """As a signal: the body is any JSON up to 256 KiB. The same body again is the same; another one is refused."""

@@ -6,6 +6,7 @@ A log is read in pieces by offset, or followed as events whose ids say where to 
 from __future__ import annotations
 
 import codecs
+import hashlib
 import re
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from horae.core.definitions import Idempotency
 from horae.errors import Error, Invalid
 from horae.service import Services
 from horae.service.insight.views import LogSlice
-from horae.service.jobs.orders import BATCH, Asker, RunRequest
+from horae.service.jobs.orders import BATCH, Asker, OrderBatch, RunRequest
 from horae.web import http, params, render
 from horae.web.artifacts import send_artifact
 from horae.web.native.bodies import read_orders
@@ -83,19 +84,26 @@ _LOG_HEADERS = {
 _FILE_HEADERS = {"Content-Disposition": "The last part of its path, as the name of the file."}
 
 
-async def _batches(many: Many, scope: str, key: str | None) -> AsyncGenerator[list[RunRequest | Error], None]:
-    """Yield what the orders mean, as many at a time as go to the store together."""
+async def _batches(many: Many, scope: str, key: str | None) -> AsyncGenerator[OrderBatch, None]:
+    """Yield what the orders mean, as many at a time as go to the store together. Where none has a key of its own
+    choice, one for all of them is enough."""
     batch: list[RunRequest | Error] = []
-    start = 0
+    start, digest, is_shared = 0, hashlib.sha256(), key is not None
     async for texts in many.slices():
         keys = [key and f"{key}#{number}" for number in range(start, start + len(texts))]
-        batch += read_orders(texts, scope, keys)
+        orders = read_orders(texts, scope, keys)
+        is_shared = is_shared and all(map(_has_key, orders, keys))
+        digest.update(b"\n".join(texts))
+        batch += orders
         start += len(texts)
-        if len(batch) >= BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+        if len(batch) >= BATCH or start == len(many.items):
+            first = f"{key}#{start - len(batch)}+"
+            yield OrderBatch(batch, Idempotency(scope, first, digest.hexdigest()) if is_shared else None)
+            batch, digest, is_shared = [], hashlib.sha256(), key is not None
+
+
+def _has_key(order: RunRequest | Error, key: str | None) -> bool:
+    return isinstance(order, Error) or (order.idempotency is not None and order.idempotency.key == key)
 
 
 def _answer(request_id: str, answer: model.Run | Error) -> Any:
@@ -152,7 +160,7 @@ class Runs:
     async def run_many(self, request: http.Request) -> http.Answer:
         """Up to 10,000 orders, as `{"runs": […]}`, as a JSON array, or as NDJSON, in at most 32 MiB; one has at most
         260 KiB. There is one answer for each, in their order: the run, or the problem that it alone would have had. An
-        Idempotency-Key gives each order without a key of its own one: `KEY#0` to the first. NDJSON is answered so."""
+        Idempotency-Key holds for all orders without a key of their own, a thousand at a time. NDJSON is answered so."""
         async with self._intake.body(request) as body:
             many = cut(request, body, "runs")
             if many is None:

@@ -70,7 +70,7 @@ class Signals:
         comment = fields.text("comment", MAX_COMMENT) or ""
         fields.problems.raise_any()
         run = await self._jobs.signals.decide(
-            run_id, _decider(request), approved=approved, comment=comment, idempotency=request.idempotency(body)
+            run_id, decider(request), approved=approved, comment=comment, idempotency=request.idempotency(body)
         )
         names = await self._insight.job_names([run.job_id])
         return http.reply(202, render.run(run, names.get(run.job_id)))
@@ -78,7 +78,7 @@ class Signals:
     async def list_approvals(self, request: http.Request) -> http.Answer:
         """Oldest first, a thousand at most."""
         org = request.token.org if request.token else None
-        found = await self._jobs.signals.list_approvals(_decider(request), org)
+        found = await self._jobs.signals.list_approvals(decider(request), org)
         items = [
             schemas.Approval(
                 run.id, job.id, job.name, asked["by"], asked.get("message", ""), render.stamp(run.created_at),
@@ -90,7 +90,7 @@ class Signals:
         return http.reply(200, schemas.ApprovalPage(items))
 
 
-def _decider(request: http.Request) -> Decider:
+def decider(request: http.Request) -> Decider:
     return Decider(http.principal(request).owner, is_alone=request.token is None)
 
 

@@ -231,7 +231,7 @@ class Assignments(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("run_id", "fence", "attempt", "job_id", "trigger_id", "due_at", "kind", "name", "spec", "policy", "data", "secrets", "source", "cursor", "owner", "answers")
+    __slots__ = ("run_id", "fence", "attempt", "job_id", "trigger_id", "due_at", "kind", "name", "spec", "policy", "data", "secrets", "source", "cursor", "owner", "answers", "callbacks")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -248,6 +248,7 @@ class Assignment(_message.Message):
     CURSOR_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    CALLBACKS_FIELD_NUMBER: _ClassVar[int]
     run_id: int
     fence: int
     attempt: int
@@ -264,7 +265,8 @@ class Assignment(_message.Message):
     cursor: str
     owner: str
     answers: str
-    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., trigger_id: _Optional[int] = ..., due_at: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[str] = ..., policy: _Optional[str] = ..., data: _Optional[str] = ..., secrets: _Optional[str] = ..., source: _Optional[str] = ..., cursor: _Optional[str] = ..., owner: _Optional[str] = ..., answers: _Optional[str] = ...) -> None: ...
+    callbacks: str
+    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., trigger_id: _Optional[int] = ..., due_at: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[str] = ..., policy: _Optional[str] = ..., data: _Optional[str] = ..., secrets: _Optional[str] = ..., source: _Optional[str] = ..., cursor: _Optional[str] = ..., owner: _Optional[str] = ..., answers: _Optional[str] = ..., callbacks: _Optional[str] = ...) -> None: ...
 
 class Finish(_message.Message):
     __slots__ = ("results",)

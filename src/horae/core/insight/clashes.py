@@ -1,0 +1,130 @@
+"""Clashes: many triggers that are due in the same second, and how their schedules would spread them.
+
+`0 0 * * *` is midnight for everybody. Written with `H`, each trigger has a minute of its own, chosen by a hash of its
+id: the same one every day, and evenly spread over all (core.time.cron).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from horae.core.insight.arrivals import Series
+from horae.core.model import SECOND, Moment
+from horae.core.time import cron
+from horae.core.time.document import read_text
+from horae.errors import Error
+
+FEWEST = 10  # triggers that are due together
+SHORTEST = 60 * SECOND  # of the time between moments: what comes more often meets others all the time
+MOST = 10  # clashes that are told
+MOST_SCHEDULES = 5  # of one clash
+MOST_NAMES = 5  # of jobs that share a schedule
+_NUMBER = re.compile(r"[0-9]{1,2}")
+_STEPPED = re.compile(r"(?:\*|0)/([0-9]{1,2})")
+
+
+class Shared(NamedTuple):
+    """Triggers with the same moments."""
+
+    schedule: str  # as stored
+    series: Series
+    triggers: int
+    names: tuple[str, ...]  # of some of their jobs
+
+
+class Crowd(NamedTuple):
+    """The part of a clash that has one schedule."""
+
+    expression: str
+    timezone: str
+    triggers: int
+    names: tuple[str, ...]
+    instead: str | None  # an expression that spreads them; None: say so by hand
+
+
+class Clash(NamedTuple):
+    at: Moment  # the first time
+    times: int
+    triggers: int
+    crowds: tuple[Crowd, ...]  # the largest first
+
+
+def find_clashes(shared: Iterable[Shared]) -> list[Clash]:
+    """Return where most triggers come together, one of each kind: what clashes every hour is told once."""
+    groups = [one for one in shared if one.series.is_exact and _expression_of(one.schedule)[0]]
+    meeting: dict[Moment, list[int]] = {}
+    for index, one in enumerate(groups):
+        for moment in _moments(one.series):
+            meeting.setdefault(moment, []).append(index)
+    alike: dict[tuple[int, ...], tuple[Moment, int]] = {}
+    for moment, indexes in meeting.items():
+        first, times = alike.get(tuple(indexes), (moment, 0))
+        alike[tuple(indexes)] = min(first, moment), times + 1
+    found = [
+        _clash([groups[index] for index in indexes], *when)
+        for indexes, when in alike.items()
+        if sum(groups[index].triggers for index in indexes) >= FEWEST
+    ]
+    return sorted(found, key=lambda clash: (-clash.triggers, clash.at))[:MOST]
+
+
+def _moments(series: Series) -> Iterable[Moment]:
+    for stretch in series.stretches:
+        if stretch.times == 1 or stretch.step >= SHORTEST:
+            yield from range(stretch.first, stretch.first + stretch.times * stretch.step, stretch.step)
+
+
+def _clash(groups: Sequence[Shared], at: Moment, times: int) -> Clash:
+    largest = sorted(groups, key=lambda one: -one.triggers)[:MOST_SCHEDULES]
+    crowds = tuple(
+        Crowd(expression, zone, one.triggers, one.names, spread(expression))
+        for one in largest
+        for expression, zone in (_expression_of(one.schedule),)
+    )
+    return Clash(at, times, sum(one.triggers for one in groups), crowds)
+
+
+def _expression_of(schedule: str) -> tuple[str, str]:
+    """Return the cron expression of a schedule and its zone; nothing where it has none, or where it is spread."""
+    if not schedule.startswith('{"cron"'):
+        return ("", "")
+    try:
+        plan = read_text(schedule)
+    except Error:
+        return ("", "")
+    zone = str(plan.document.get("timezone", "UTC"))
+    return ("", "") if plan.spread or plan.jitter else (plan.expression, zone)
+
+
+def spread(expression: str) -> str | None:
+    """Return an expression as often as this one that is another for each trigger; None where it is not plain how."""
+    fields = cron.MACROS.get(expression.lower(), expression).split()
+    at = len(fields) - 5 if len(fields) in (5, 6) else 1  # the place of the minute
+    if not 5 <= len(fields) <= 7:
+        return None
+    minute = _spread_field(fields[at])
+    if minute is not None:
+        fields[at] = minute
+    elif fields[at] != "*":
+        return None
+    elif at == 0:
+        fields.insert(0, "H")  # every minute, each at a second of its own
+    elif _NUMBER.fullmatch(fields[0]):
+        fields[0] = "H"
+    return _readable(" ".join(fields))
+
+
+def _spread_field(text: str) -> str | None:
+    if _NUMBER.fullmatch(text):
+        return "H"
+    stepped = _STEPPED.fullmatch(text)
+    return f"H/{stepped[1]}" if stepped else None
+
+
+def _readable(expression: str) -> str | None:
+    try:
+        return expression if cron.parse(expression).spread else None
+    except Error:
+        return None

@@ -1,0 +1,62 @@
+"""Forecasts: what there is to read for one, and at which window it looks. How it is made is in core.insight.forecast.
+
+It is made in a thread: a hundred thousand triggers take about a second, in which others must not wait. One is made at a
+time, and whoever asks for the same meanwhile is given the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from horae.core.insight.arrivals import Window
+from horae.core.insight.forecast import JOB, OWNER, QUEUE, Forecast, forecast
+from horae.core.insight.planned import Places
+from horae.core.model import SECOND, Moment
+from horae.errors import Invalid
+from horae.ports.store.cluster import Nodes
+from horae.ports.store.history import Plans
+from horae.ports.store.moments import StoreClock
+from horae.ports.store.queues import Queues
+
+BY = (JOB, QUEUE, OWNER)
+LONGEST_HOURS = 744.0  # 31 days
+FARTHEST = 366 * 86_400 * SECOND  # ahead of now
+MOST_TRIGGERS = 1_000_000
+MOST_FOLLOWERS = 10_000
+MOST_ITEMS = 1000
+
+
+class ForecastStore(Plans, Nodes, Queues, StoreClock, Protocol):
+    """Triggers and durations, the agents there are, and queues."""
+
+
+class Forecasting:
+    def __init__(self, store: ForecastStore) -> None:
+        self._store = store
+        self._alone = asyncio.Lock()
+
+    async def make(
+        self, *, hours: float, start: Moment | None = None, by: str = JOB, org: int | None = None, limit: int = 20
+    ) -> Forecast:
+        """Return what the hours from a moment on, or from now on, will see."""
+        window = _window(await self._store.now(), start, hours)
+        async with self._alone:
+            planned = await self._store.load_planned(window.end, MOST_TRIGGERS)
+            followers = await self._store.load_followers(MOST_FOLLOWERS)
+            places = Places(
+                await self._store.list_nodes(), await self._store.list_queues(), await self._store.count_queued()
+            )
+            return await asyncio.to_thread(
+                forecast, window, planned, followers, places, by=by, org=org, limit=limit
+            )  # fmt: skip
+
+
+def _window(now: Moment, start: Moment | None, hours: float) -> Window:
+    """Whole seconds: the one that has begun is past."""
+    begin = -(-now // SECOND) * SECOND if start is None else start // SECOND * SECOND
+    if start is not None and start < now - SECOND:
+        raise Invalid("a forecast looks ahead: from lies in the past", code="E_RANGE", path="from")
+    if begin - now > FARTHEST:
+        raise Invalid("a forecast begins within a year from now", code="E_RANGE", path="from")
+    return Window(begin, begin + max(1, round(hours * 3600)) * SECOND)

@@ -1,0 +1,98 @@
+"""Moments of schedules as stretches: as many, and the same, as the schedules themselves say one by one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from horae.core.insight.arrivals import Series, Window, series_of, share_key
+from horae.core.model import SECOND, Json, Moment
+from horae.core.time.moments import parse_moment
+from horae.core.time.schedule import canonical_text, compile_text
+
+START = parse_moment("2027-01-15T08:00:00Z")
+DAY = 86_400 * SECOND
+SCHEDULES: list[Json] = [
+    {"cron": "0 0 * * *"}, {"cron": "*/5 * * * *"}, {"cron": "0,7,31 * * * *"},
+    {"cron": "30 2 * * MON-FRI", "timezone": "Europe/Berlin"}, {"cron": "H H * * *"}, {"cron": "H * * * *"},
+    {"cron": "H/15 * * * *"}, {"cron": "*/10 9-17 * * *", "timezone": "America/New_York"},
+    {"cron": "0 12 1 * *"}, {"cron": "15 * * * *", "jitter": "90s"}, {"every": "45s"}, {"every": "2500ms"},
+    {"every": "7m", "start_at": "2027-01-15T08:03:00Z"}, {"every": "1h", "end_at": "2027-01-15T20:00:00Z"},
+    {"every": "26h"}, {"at": "2027-01-15T19:00:00Z"}, {"period": {"unit": "day", "at": "02:30"}},
+    {"rrule": "FREQ=HOURLY;INTERVAL=3;COUNT=5"}, {"cron": "0 3 * * *", "end_at": "2027-01-16T00:00:00Z"},
+]  # fmt: skip
+
+
+def moments(series: Series) -> list[Moment]:
+    return sorted(
+        stretch.first + number * stretch.step for stretch in series.stretches for number in range(stretch.times)
+    )
+
+
+def compared(document: Json, window: Window, created_at: Moment, seed: int = 7) -> None:
+    text = canonical_text(document)
+    own = compile_text(text, seed, created_at)
+    next_at = own.first()
+    if next_at is None:
+        return
+    found = series_of(text, next_at, window, seed=seed, created_at=created_at)
+    truth = [at for at in [next_at, *own.moments(next_at, window.end - 1, 200_000)] if window.start <= at < window.end]
+    assert moments(found) == truth
+    assert found.moments == len(truth)
+
+
+@pytest.mark.parametrize("document", SCHEDULES, ids=str)
+@pytest.mark.parametrize("hours", [1, 24, 50])
+def test_stretches_have_the_moments_of_the_schedule(document: Json, hours: int) -> None:
+    compared(document, Window(START, START + hours * 3600 * SECOND), START + 1_234_567)
+
+
+def test_what_is_due_every_second_is_counted() -> None:
+    document: Json = {"cron": "* * * * * *"}
+    compared(document, Window(START, START + 2 * 3600 * SECOND), START + 1_234_567)
+    week = Window(START, START + 7 * DAY)
+    found = series_of(canonical_text(document), START, week, seed=1, created_at=START)
+    assert (found.moments, len(found.stretches)) == (7 * 86_400, 1)
+
+
+@pytest.mark.parametrize("document", SCHEDULES, ids=str)
+def test_a_window_may_begin_later(document: Json) -> None:
+    compared(document, Window(START + DAY, START + DAY + DAY // 2), START + 1_234_567)
+
+
+@pytest.mark.parametrize("day", ["2027-03-27T12:00:00Z", "2027-10-30T12:00:00Z"])
+@pytest.mark.parametrize("expression", ["30 2 * * *", "0 * * * *", "*/20 * * * *", "H 2 * * *"])
+def test_clocks_that_are_changed_within_the_window_are_followed(day: str, expression: str) -> None:
+    start = parse_moment(day)
+    compared({"cron": expression, "timezone": "Europe/Berlin"}, Window(start, start + DAY), start)
+
+
+@given(
+    step=some.integers(1, 200_000), offset=some.integers(0, DAY), hours=some.integers(1, 100), late=some.integers(0, 50)
+)
+def test_intervals_are_counted_as_they_come(step: int, offset: int, hours: int, late: int) -> None:
+    window = Window(START + late * 3600 * SECOND, START + (late + hours) * 3600 * SECOND)
+    text, first = canonical_text({"every": f"{step}s"}), START + offset
+    found = series_of(text, first, window, seed=1, created_at=START)
+    truth = range(first, window.end, step * SECOND)
+    assert found.moments == sum(1 for at in truth if at >= window.start)
+
+
+def test_triggers_with_the_same_interval_and_second_share_their_moments() -> None:
+    one, other = canonical_text({"every": "1h"}), canonical_text({"every": "60m", "start_at": "2027-01-15T08:00:00Z"})
+    assert share_key(one, START + 5) == share_key(other, START + 700_000)
+    assert share_key(one, START) != share_key(one, START + SECOND)
+
+
+def test_an_interval_that_counts_from_the_end_of_a_run_says_so() -> None:
+    text = canonical_text({"every": "5m", "mode": "delay"})
+    found = series_of(text, START + SECOND, Window(START, START + DAY), seed=1, created_at=START)
+    assert (found.delay, found.moments) == (300 * SECOND, 1)
+
+
+def test_what_cannot_be_read_here_has_no_moments() -> None:
+    window = Window(START, START + DAY)
+    assert series_of('{"lunar":"full"}', START, window, seed=1, created_at=START).moments == 0
+    hook = '{"webhook":{"format":"plain"}}'
+    assert series_of(hook, START, window, seed=1, created_at=START).moments == 0
