@@ -312,10 +312,11 @@ CaFile = Annotated[
 ]
 Json = Annotated[bool, Option("--json", help="Answer in JSON, for programs.")]
 JSON = option("json", Json, False)
+CA_FILE = option("ca_file", CaFile, None)
 SHARED = (
     option("server", Server, None),
     option("token_file", TokenFile, None),
-    option("ca_file", CaFile, None),
+    CA_FILE,
     option("insecure", Insecure, False),
     JSON,
 )

@@ -21,7 +21,7 @@ import click
 
 from horae.cli.options import Argument, JobArgument, Option
 from horae.cli.runs.pings import TAIL_BYTES, Spool, Teller
-from horae.cli.session import Session, command
+from horae.cli.session import CA_FILE, Session, command
 from horae.errors import Invalid
 
 LOG_SECONDS = 10.0  # between two pings with what was written meanwhile
@@ -162,4 +162,4 @@ def _write(target: int, data: bytes) -> None:
 
 def register(app: click.Group) -> None:
     command(app, "ping-url", "horae ping-url nightly-backup")(ping_url)
-    command(app, "exec", "horae exec --watch $URL -- ./backup.sh --all")(execute)
+    command(app, "exec", "horae exec --watch $URL -- ./backup.sh --all", shared=(CA_FILE,))(execute)

@@ -150,8 +150,8 @@ class Watches:
             return Result(a.run_id, a.fence, State.BLOCKED, wait.reason, now, now, wait=wait)
         result = None if ended.result is None else msgspec.json.encode(ended.result).decode()
         return Result(
-            a.run_id, a.fence, ended.state, ended.reason, now, now, ended.exit_code, ended.message, result,
-            watched.output_of(answers), final=True,
+            a.run_id, a.fence, ended.state, ended.reason, now, now, ended.exit_code,
+            ended.message, result, watched.output_of(answers), final=True,
         )  # fmt: skip
 
     async def _told_early(self, a: Assignment) -> Ended | None:
