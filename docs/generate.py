@@ -5,8 +5,8 @@
 
 A page is prose with blocks in it. What stands between `<!-- made: NAME -->` and `<!-- end -->` is the text of
 the function `BLOCKS[NAME]`, drawn from a table of the code: settings.SETTINGS, the click program, the
-OpenAPI document, errors.CODES, core.model, core.lifecycle, service.metrics. Every block stands on exactly one
-page. tests/test_docs.py runs the check.
+OpenAPI document, errors.CODES, core.insight.why.codes, core.model, core.lifecycle, service.metrics. Every block stands
+on exactly one page. tests/test_docs.py runs the check.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from horae import cli, errors
 from horae.cli import session
 from horae.contracts import CONTRACTS
 from horae.core import model
+from horae.core.insight.why.codes import CODES as EXPLAINED
+from horae.core.insight.why.codes import Code as Explained
 from horae.core.runs import lifecycle
 from horae.service import Services
 from horae.service.metrics import Metrics
@@ -419,6 +421,17 @@ def one_metric(family: Any) -> tuple[str, str, str, str]:
 
 # ── the program ────────────────────────────────────────────────────────────────────────────────────
 
+# ── explanations ───────────────────────────────────────────────────────────────────────────────────
+
+
+def explanations() -> str:
+    return sections(one_explanation(one) for one in EXPLAINED.values())
+
+
+def one_explanation(one: Explained) -> str:
+    return f"## <a id='{one.code}'></a>{one.code}\n\n{one.means}\n\nWhy: {one.why}\n\nWhat to do: {one.do}"
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "settings": settings,
     "shared-options": shared_options,
@@ -432,6 +445,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "transitions": transitions,
     "reasons": reasons,
     "metrics": metrics,
+    "explanations": explanations,
 }
 
 

@@ -136,29 +136,31 @@ async def herd(bench: Bench) -> AsyncIterator[Line]:
 
 
 async def _herd(bench: Bench, line: Line, size: int) -> Line:
-    async def ours() -> tuple[float, dict[str, Any]]:
-        async with bench.places.fresh(bench.store) as place:
-            moment = now() + (lead(bench, size) + 6) * SECOND
-            await register(place, drafts(size, schedule={"every": "1h", "start_at": at(moment)}))
-            async with node(place) as one:
-                await one.go()
-                await sleep_until(moment)
-                before = await one.stat()
-                (after,) = await until([one], "finished", size, PATIENCE)
-            await judge(place, size)
-            first, last = (await place.rows("SELECT min(started_at), max(started_at) FROM history"))[0]
-            return (last - moment) / SECOND, {
-                "first_s": round((first - moment) / SECOND, 4),
-                "in_history_s": round((after["at"] - moment) / SECOND, 3),
-                "cpu_us_per_run": round((after["cpu"] - before["cpu"]) / size * 1e6, 1),
-            }
-
     async def loop() -> float:
         """Return how long the bare claim-and-delete loop takes for as many."""
         async with bench.places.fresh(bench.store) as place:
             return size / await bare.claim_and_delete(place, size)
 
-    return await measure(line, bench["trials"], ours, loop)
+    return await measure(line, bench["trials"], lambda: herd_of(bench, size), loop)
+
+
+async def herd_of(bench: Bench, size: int) -> tuple[float, dict[str, Any]]:
+    """Return how long it took until the last of so many had started."""
+    async with bench.places.fresh(bench.store) as place:
+        moment = now() + (lead(bench, size) + 6) * SECOND
+        await register(place, drafts(size, schedule={"every": "1h", "start_at": at(moment)}))
+        async with node(place) as one:
+            await one.go()
+            await sleep_until(moment)
+            before = await one.stat()
+            (after,) = await until([one], "finished", size, PATIENCE)
+        await judge(place, size)
+        first, last = (await place.rows("SELECT min(started_at), max(started_at) FROM history"))[0]
+        return (last - moment) / SECOND, {
+            "first_s": round((first - moment) / SECOND, 4),
+            "in_history_s": round((after["at"] - moment) / SECOND, 3),
+            "cpu_us_per_run": round((after["cpu"] - before["cpu"]) / size * 1e6, 1),
+        }
 
 
 # ── by hand ──

@@ -1,4 +1,5 @@
-"""Beside others: what enters, how fast it starts, how fast it drains, by their own programs on the same PostgreSQL.
+"""Beside others: what enters, how fast it starts, how fast it drains, how a herd fires, by their own programs on the
+same PostgreSQL.
 
 The bare loop of these figures is the best of the others; what each of them reached is in the detail.
 """
@@ -13,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from bench.figure import Aim, Bench, Line, Void, figure, measure, percentile
+from bench.figures.latency import herd_of
 from bench.figures.rates import PATIENCE
 from bench.load import INLINE, judge, queue_runs, register
 from bench.node import node, ready, server, until
@@ -26,8 +28,9 @@ Ours = Callable[[], Awaitable[tuple[float, dict[str, Any]]]]
 
 @figure(
     "peers",
-    "enqueue one by one and in bulk, enqueue to start, drain: beside other schedulers (make peers), best one as bare",
-    size=[20_000], clients=[1, 16], agents=[1, 2], stores=("postgres",), quick={"size": [1_000], "agents": [1]},
+    "enqueue one by one and in bulk, enqueue to start, drain, herd: beside other schedulers (make peers), best as bare",
+    size=[20_000], clients=[1, 16], agents=[1, 2], lead=None, stores=("postgres",),
+    quick={"size": [1_000], "agents": [1]},
 )  # fmt: skip
 async def peers(bench: Bench) -> AsyncIterator[Line]:
     others = [peer for peer in PEERS if peer.missing is None]
@@ -52,6 +55,7 @@ async def _measured(bench: Bench, others: list[Peer]) -> AsyncIterator[Line]:
     yield await _latency(bench, others)
     for agents in bench["agents"]:
         yield await _drain(bench, others, size * 5, agents)
+    yield await _herd(bench, others, size // 2)
 
 
 def _table(lines: list[Line]) -> str:
@@ -158,6 +162,21 @@ async def _drain(bench: Bench, others: list[Peer], count: int, agents: int) -> L
             return count / float(max(a["last"] for a in done) - min(a["first"] for a in done))
 
     return await _beside(bench, line, [p for p in others if "drain" not in p.lacks], ours, one, best=max)
+
+
+# ── the herd ──
+
+
+async def _herd(bench: Bench, others: list[Peer], count: int) -> Line:
+    line = Line("peers.herd", bench.store, "s", aim=Aim("at most", 1.0, "quotient"), detail={"triggers": count})
+
+    async def ours() -> tuple[float, dict[str, Any]]:
+        return await herd_of(bench, count)
+
+    async def one(peer: Peer) -> float:
+        return float((await _ask(bench, peer, "herd", count, 1))["seconds"])
+
+    return await _beside(bench, line, [p for p in others if "herd" not in p.lacks], ours, one, best=min)
 
 
 async def _beside(

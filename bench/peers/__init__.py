@@ -9,6 +9,7 @@
 | bulk | COUNT jobs, a thousand a call | {"seconds": …} |
 | drain | runs all that wait, in its largest batches | {"first": …, "last": …, "done": …}, in seconds since 1970 |
 | latency | COUNT jobs, one every 20 ms, beside a worker | {"late": […]}, seconds from before the call to the start |
+| herd | COUNT recurring jobs that are due at one moment | {"seconds": …} until the last has started |
 
 `make peers` installs them below `.venv/peers`; one that is not there is left out, with a line that says so.
 """
@@ -76,8 +77,9 @@ async def ask(program: list[str], url: str, action: str, count: int, clients: in
 
 
 PEERS = (
-    Peer("pg-boss", "pgboss.mjs"),
-    Peer("graphile-worker", "graphile.mjs"),
-    Peer("pgqueuer", "pgqueuer_program.py"),
+    # Schedules of these three are lines of cron, looked at once a minute: there is no herd of a chosen moment.
+    Peer("pg-boss", "pgboss.mjs", frozenset({"herd"})),
+    Peer("graphile-worker", "graphile.mjs", frozenset({"herd"})),
+    Peer("pgqueuer", "pgqueuer_program.py", frozenset({"herd"})),
     Peer("apscheduler", "apscheduler_program.py", frozenset({"bulk", "drain"})),
 )

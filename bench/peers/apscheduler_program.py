@@ -65,7 +65,31 @@ def latency(url: str, count: int, clients: int) -> dict[str, object]:
     return {"late": LATE}
 
 
+def herd(url: str, count: int, clients: int) -> dict[str, object]:
+    """Recurring jobs, all due at one moment. They are written while it pauses, and the clock starts when it goes on: how
+    long they take to be written does not count."""
+
+    async def run() -> float:
+        scheduler = AsyncIOScheduler(jobstores={"default": store(url)})
+        scheduler.start(paused=True)
+        due = datetime.now(UTC)
+        for _ in range(count):
+            scheduler.add_job(herded, "interval", hours=1, next_run_time=due, misfire_grace_time=3600)
+        began = time.time()
+        scheduler.resume()
+        while len(LATE) < count:
+            await asyncio.sleep(0.01)
+        scheduler.shutdown(wait=False)
+        return max(LATE) - began
+
+    return {"seconds": asyncio.run(run())}
+
+
+async def herded() -> None:
+    LATE.append(time.time())
+
+
 if __name__ == "__main__":
     url, action, count, clients = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    actions = {one.__name__: one for one in (prepare, enqueue, latency)}
+    actions = {one.__name__: one for one in (prepare, enqueue, latency, herd)}
     print(json.dumps(actions[action](url, count, clients)), flush=True)

@@ -85,6 +85,7 @@ class Config:
     require_token: bool
     most_waiting_per_owner: int
     history_days: int | None  # None: as the installation is old (see app.server.settle_retention)
+    events_days: int
     files: str  # a directory, or the address of a bucket
     files_endpoint: str
     files_limit: int | None  # as history_days

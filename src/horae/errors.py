@@ -279,6 +279,7 @@ CODES: dict[str, str] = {
     "E_NO_LEADER": "No coordinator leads just now.",
     "E_UNREADABLE": "A stored trigger cannot be read by this node: a newer one wrote it, or knows more time zones.",
     "E_SUPERSEDED": "Another process has taken over the name of this node, or it goes on over a newer line.",
+    "E_EVENTS_GONE": "Events after this cursor were dropped meanwhile: begin anew.",
     "E_VERSION_CONFLICT": "The version you changed is not the current one.",
     "E_IDEMPOTENCY_MISMATCH": "This Idempotency-Key was used with a different request.",
     "E_STREAM_LIMIT": "Too many followers at once.",

@@ -452,6 +452,24 @@ class RunPage(Struct):
     cursor: str | None
 
 
+class Event(Struct):
+    """What happened, as a CloudEvent 1.0."""
+
+    specversion: str
+    id: Annotated[str, Meta(description="The same however often it is told.")]
+    source: Annotated[str, Meta(description="The installation.")]
+    type: Annotated[str, Meta(examples=["horae.run.finished"])]
+    subject: Annotated[str, Meta(examples=["runs/17"])]
+    time: When
+    datacontenttype: str
+    data: Object
+
+
+class EventPage(Struct):
+    items: list[Event]
+    cursor: Annotated[str, Meta(description="Where to go on, always.")]
+
+
 class NodePage(Struct):
     items: list[Node]
     cursor: None = None
@@ -674,10 +692,10 @@ class SubmitPlan(Struct):
 
 SHOWN = (
     After, Approval, ApprovalPage, Artifact, ArtifactPage, Attempt, Callback, CallbackAnswer, CatchUp, Census,
-    ConcurrencyLimit, Cursor, DataResult, Debounce, FieldError, Follower, Handler, HandlerNode, HandlerPage, Health,
-    HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken, Node, NodePage, Overview, PingAddress,
-    PingAnswer, PlannedJob, Policy,
-    Preview, Previewed, Problem, Progress, Queue, QueueFigures, QueuePage, RateLimit, Readiness, Rerun,
-    RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage,
-    Share, SubmitPlan, Submitted, TableResult, Task, Token, TokenPage, Trigger, TriggerPage,
+    ConcurrencyLimit, Cursor, DataResult, Debounce, Event, EventPage, FieldError, Follower, Handler, HandlerNode,
+    HandlerPage, Health, HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken, Node, NodePage,
+    Overview, PingAddress, PingAnswer, PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures,
+    QueuePage, RateLimit,
+    Readiness, Rerun, RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage, Secret, SecretPage,
+    Segment, SegmentPage, Share, SubmitPlan, Submitted, TableResult, Task, Token, TokenPage, Trigger, TriggerPage,
 )  # fmt: skip

@@ -229,6 +229,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("history_days", whole(0, 36_500), _nothing,
             "Days for which ended runs and their output are kept; 0 keeps them for ever.",
             f"{HISTORY_DAYS}; 0 on an installation that is older than this default"),
+    Setting("events_days", whole(0, 36_500), 7,
+            "Days for which events can be read again; 0 keeps them for ever."),
     Setting("files", Kind("PLACE", read_files), lambda values: str(values["data"] / "outputs"),
             "Where the output of runs is kept: a directory, or a bucket that all nodes share, s3://name/prefix.",
             "outputs in the data directory"),

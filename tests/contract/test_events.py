@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from horae.app.roles import persist
+from horae.core.events import BEGINNING
 from horae.core.model import Node, State
 from horae.core.runs.orders import Result
 from horae.ports.store import Store
 from horae.queues.local import LocalQueue
 from horae.queues.publisher import NatsPublisher
-from horae.service.events import Ended, Events
+from horae.service.events.documents import Documents
+from horae.service.events.publishing import READER, Publishing, _message
 from horae.service.execution import Execution
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
@@ -36,14 +38,14 @@ class Promptly(FakeClock):
 
 
 class Told:
-    """Services that tell, on a broker."""
+    """Services on a store, and who publishes what happens there."""
 
     def __init__(self, store: Store, nats: Nats) -> None:
         self.courier, clock, queue = NatsPublisher(Connector(nats.url, "test")), Promptly(), LocalQueue()
-        self.events = Events(self.courier, clock, source="n1")
-        self.jobs = Jobs(store, queue, self.events)
-        self.execution = Execution(store, queue, clock, Metrics(), events=self.events)
-        self.ended = Ended(store, self.courier, clock, source="n1", is_leader=lambda: self.leads)
+        self.jobs = Jobs(store, queue)
+        self.execution = Execution(store, queue, clock, Metrics())
+        self.documents = Documents(store, "0123456789abcdef")
+        self.publishing = Publishing(store, self.courier, queue, clock, self.documents, is_leader=lambda: self.leads)
         self.clock = clock
         self.store = store
         self.leads = True
@@ -52,14 +54,12 @@ class Told:
 @pytest.fixture
 async def told(sqlite_store: Store, nats: Nats) -> AsyncIterator[Told]:
     made = Told(sqlite_store, nats)
-    await sqlite_store.watch_ended(True)
+    await sqlite_store.save_reader(READER, BEGINNING)
     await made.courier.open()
-    steps = (made.events.step, made.ended.step)
-    telling = [asyncio.create_task(persist("events", step, made.clock)) for step in steps]
+    telling = asyncio.create_task(persist("events", made.publishing.step, made.clock))
     yield made
-    for task in telling:
-        task.cancel()
-    await asyncio.gather(*telling, return_exceptions=True)
+    telling.cancel()
+    await asyncio.gather(telling, return_exceptions=True)
     await made.courier.close()
 
 
@@ -100,23 +100,24 @@ async def one_run(told: Told) -> int:
     return run_id
 
 
-async def test_the_life_of_a_run_is_told_with_job_fence_and_trace(told: Told, nats: Nats):
+async def test_the_life_of_a_run_is_told_in_its_order_with_job_fence_and_trace(told: Told, nats: Nats):
     run_id = await one_run(told)
 
     events = await read(nats, 5)
 
-    assert {event["type"] for event in events} == {
+    assert [event["type"] for event in events] == [
         "horae.job.submitted", "horae.run.queued", "horae.run.started", "horae.run.finished", "horae.job.deleted",
-    }  # fmt: skip
-    (ended,) = [event for event in events if event["type"] == "horae.run.finished"]
-    assert (ended["specversion"], ended["id"], ended["subject"]) == (
+    ]  # fmt: skip
+    ended = events[3]
+    assert (ended["specversion"], ended["source"], ended["subject"]) == (
         "1.0",
-        f"run-{run_id}-1-finished",
+        "horae/0123456789abcdef",
         f"runs/{run_id}",
     )
-    assert ended["data"]["state"] == "succeeded"
-    assert (ended["data"]["run"], ended["data"]["job"], ended["data"]["fence"]) == (run_id, 1, 1)
-    assert ended["data"]["trace_id"].endswith(f"{run_id:016x}")
+    data = ended["data"]
+    assert (data["run"], data["job"], data["fence"], data["state"], data["exit_code"]) == (run_id, 1, 1, "succeeded", 0)
+    assert data["trace_id"].endswith(f"{run_id:016x}")
+    assert events[2]["data"]["attempt"] == 1
     assert len({event["id"] for event in events}) == 5
 
 
@@ -129,20 +130,20 @@ async def test_a_retry_is_told_as_such(told: Told, nats: Nats):
     events = await read(nats, 4)
 
     assert [event["type"] for event in events][-1] == "horae.run.retrying"
-    assert events[-1]["data"]["job"] == job.id
+    data = events[-1]["data"]
+    assert (data["job"], data["state"], data["exit_code"], data["attempt"]) == (job.id, "failed", 1, 1)
 
 
 async def test_events_wait_for_a_broker_that_is_away_and_repeats_are_dropped(told: Told, nats: Nats):
     await read_when_open(told)
     nats.kill()
-    run_id = await one_run(told)
+    await one_run(told)
     nats.start()
 
     events = await read(nats, 5)
-    assert f"run-{run_id}-1-finished" in {event["id"] for event in events}
     async with reader(nats) as client:
         again = await client.request(
-            f"{EVENTS}.run.finished", b"{}", timeout=10, headers={"Nats-Msg-Id": f"run-{run_id}-1-finished"}
+            f"{EVENTS}.run.finished", b"{}", timeout=10, headers={"Nats-Msg-Id": events[3]["id"]}
         )
     assert json.loads(again.data)["duplicate"] is True
 
@@ -161,25 +162,27 @@ async def test_a_run_that_never_began_is_told_when_it_has_ended(told: Told, nats
     events = await read(nats, 3)
 
     (ended,) = [event for event in events if event["type"] == "horae.run.finished"]
-    assert (ended["id"], ended["data"]["state"]) == (f"run-{run_id}-0-finished", "cancelled")
+    assert (ended["data"]["run"], ended["data"]["fence"], ended["data"]["state"]) == (run_id, 0, "cancelled")
 
 
-async def test_an_end_that_was_told_by_a_leader_which_died_before_it_noted_so_is_told_once(told: Told, nats: Nats):
+async def test_what_a_leader_told_that_died_before_it_noted_so_is_told_once(told: Told, nats: Nats):
     await read_when_open(told)
     told.leads = False
-    run_id = await one_run(told)
-    (run,) = await told.store.load_untold(10)
-    dying = Ended(told.store, told.courier, told.clock, source="n0", is_leader=lambda: True)
-    await told.courier.publish_events([dying._event(run)])
-    assert await told.store.load_untold(10) == [run]
+    await one_run(told)
+    found, _ = await told.store.read_events(BEGINNING, 3)
+    await told.courier.publish_events([_message(each) for each in await told.documents.describe(found)])
 
     told.leads = True
-    async with asyncio.timeout(DEADLINE):
-        while await told.store.load_untold(10):
-            await asyncio.sleep(0.05)
+    ids = [event["id"] for event in await read(nats, 5)]
 
-    ends = [event for event in await read(nats, 5) if event["type"] == "horae.run.finished"]
-    assert [(event["id"], event["source"]) for event in ends] == [(f"run-{run_id}-1-finished", "horae/n0")]
+    assert ids == [event.id for event in (await told.store.read_events(BEGINNING, 10))[0]]
     async with reader(nats) as client:
         info = json.loads((await client.request(f"$JS.API.STREAM.INFO.{EVENT_STREAM}", b"", timeout=10)).data)
     assert info["state"]["messages"] == 5
+
+
+async def test_who_publishes_for_the_first_time_begins_now(sqlite_store: Store, nats: Nats):
+    told = Told(sqlite_store, nats)
+    await one_run(told)
+    assert await told.publishing._publish() is False
+    assert await sqlite_store.load_reader(READER) == await sqlite_store.last_event()

@@ -19,6 +19,7 @@ from sqlalchemy.ext import asyncio as aio
 import horae
 from horae.app.roles import InboxRole
 from horae.core.definitions import Submission
+from horae.core.events import BEGINNING, EventFilter
 from horae.core.model import SECOND, Debounce, Overlap, Policy, Run, RunFilter, State
 from horae.core.runs import inbox as inbox_rules
 from horae.core.runs.inbox import MOST_MISSING, PATIENCE, SWEEP, Handed, Refusal, Target
@@ -30,7 +31,6 @@ from horae.service.cluster.coordination import Cluster
 from horae.service.execution import Execution
 from horae.service.jobs.inbox import BATCH, Inbox
 from horae.service.metrics import Metrics
-from horae.service.no_events import NoEvents
 from horae.stores.postgres import PostgresStore
 from horae.stores.postgres.notices import Notices
 from horae.testing import FakeClock, changed, make_job
@@ -342,17 +342,12 @@ async def test_a_hint_inside_a_transaction_that_has_written_is_refused(caller: a
 async def test_what_was_handed_over_is_told_as_queued_and_a_repeat_is_not(
     store: PostgresStore, caller: asyncpg.Connection, clock: FakeClock
 ):
-    told: list[Run] = []
-
-    class Told(NoEvents):
-        def run_queued(self, run: Run) -> None:
-            told.append(run)
-
-    inbox = Inbox(store.for_roles(), LocalQueue(), clock, Metrics(), Told())
+    inbox = Inbox(store.for_roles(), LocalQueue(), clock, Metrics())
     for key in (None, "k", "k"):
         await horae.enqueue(caller, "mail", {"a": 1}, key=key)
     await drain(inbox)
-    assert sorted(run.id for run in told) == sorted(run.id for run in await runs(store))
+    told, _ = await store.read_events(BEGINNING, 100, EventFilter(("run.queued",)))
+    assert sorted(event.run_id or 0 for event in told) == sorted(run.id for run in await runs(store))
     assert len(told) == 2
 
 

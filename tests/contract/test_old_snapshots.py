@@ -32,11 +32,9 @@ class Watched(marks.Marks):
         self.seconds = 1000.0
         self.gone_by: list[int] = []
 
-    def note(
-        self, labels: Sequence[str], begin: marks.Begin, stepped: int, rows: Sequence[Any], seconds: float
-    ) -> None:
+    def note(self, labels: Sequence[str], begin: marks.Begin, stepped: int, taken: marks.Taken, seconds: float) -> None:
         self.gone_by.append(stepped)
-        super().note(labels, begin, stepped, rows, seconds)
+        super().note(labels, begin, stepped, taken, seconds)
 
 
 @pytest.fixture

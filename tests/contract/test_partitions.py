@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from horae.core.definitions import Submission
+from horae.core.events import EventFilter
 from horae.core.model import SECOND, RunFilter, State
 from horae.core.runs.orders import NewRun, Order, Result
 from horae.stores import migrate
@@ -87,20 +88,17 @@ async def test_a_history_moves_while_runs_end_and_none_is_lost(store: PostgresSt
     assert [found.id for found in page.items] == sorted(before + ended, reverse=True)
 
 
-async def test_views_and_the_note_of_what_is_untold_follow_the_history(store: PostgresStore, postgres_url: str) -> None:
-    await store.watch_ended(True)
+async def test_views_and_events_follow_the_history(store: PostgresStore, postgres_url: str) -> None:
     await run(store)
-    await store.forget_untold([found.id for found in await store.load_untold(9)])
+    place = await store.last_event()
     assert await store.tend_history()
     await skip_ids(postgres_url, 5_000_000)
 
     [late] = await run(store)
 
-    assert [found.id for found in await store.load_untold(9)] == [late]
+    ended, _ = await store.read_events(place, 9, EventFilter(("run.finished",)))
+    assert [event.run_id for event in ended] == [late]
     assert await ask(postgres_url, "SELECT count(*) FROM JobHistory") == [(2,)]
-    await store.watch_ended(False)
-    await run(store)
-    assert len(await store.load_untold(9)) == 1
 
 
 async def test_the_schema_is_still_the_one_that_the_migrations_make(store: PostgresStore, postgres_url: str) -> None:

@@ -27,6 +27,8 @@ from horae.service.access import Access
 from horae.service.cluster.activity import Activity
 from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.operators import Nodes
+from horae.service.events.documents import Documents
+from horae.service.events.feed import EventFeed
 from horae.service.execution import Execution
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.loans import Lending
@@ -35,6 +37,7 @@ from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
 from horae.service.external.watching import Watching
 from horae.service.firing import Firing
+from horae.service.insight.explaining import Explaining
 from horae.service.insight.forecasting import Forecasting
 from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
@@ -152,6 +155,8 @@ class World:
             hooks=Hooks(store, self.jobs.orders, sealing, secrets),
             watching=Watching(self.jobs, self.files, place=NODE),
             forecasting=Forecasting(store),
+            events=EventFeed(store, self.queue, clock, Documents(store)),
+            explaining=Explaining(store, self.jobs.queues),
             lends_lake_work=True,
         )
         self.gate = web.create_app(self.services, CONTRACTS, version="1", free_pass=OWN)

@@ -713,3 +713,5 @@ def test_a_pause_between_batches_comes_only_when_many_come_at_once() -> None:
     assert after(0.001, 10) == 0.0  # a handful in a moment is no crowd
     assert after(0.1, 300) == Pace.PAUSE
     assert after(0.1, 100) == 0.0
+    assert after(0.1, 100) == 0.0
+    assert after(0.005, 60) == 0.0  # what piled up for a moment is none either

@@ -18,8 +18,8 @@ from horae.queues.nats import NatsWire
 from horae.queues.publisher import NatsPublisher
 from horae.queues.shared import SharedQueue
 from horae.service.announcer import WorkAnnouncer
-from horae.service.events import Ended, Events
-from horae.service.no_events import NoEvents
+from horae.service.events.documents import Documents
+from horae.service.events.publishing import Publishing
 from horae.stores.postgres.notices import Notices
 from horae.wire.nats.broker import Connector
 
@@ -41,8 +41,6 @@ def open_queue(config: Config) -> LocalQueue:
 class Broker:
     """Publishes over NATS."""
 
-    is_there = True
-
     def __init__(
         self, config: Config, store: Store, queue: SharedQueue, clock: Clock, is_leader: Callable[[], bool],
         installation: str,
@@ -51,9 +49,8 @@ class Broker:
         self._queue = queue
         self._clock = clock
         self._publisher = NatsPublisher(connector_for(config, "courier"))
-        self._ended = Ended(store, self._publisher, clock, source=config.node, is_leader=is_leader,
-                            installation=installation)  # fmt: skip
-        self.events = Events(self._publisher, clock, source=config.node, installation=installation)
+        documents = Documents(store, installation)
+        self._publishing = Publishing(store, self._publisher, queue, clock, documents, is_leader=is_leader)
 
     async def open(self) -> None:
         await self._publisher.open()
@@ -62,15 +59,11 @@ class Broker:
         """Return what is to be repeated while the process lives, by name."""
         announcer = WorkAnnouncer(self._store, self._queue, self._queue.own, self._publisher, self._clock)
         return {
-            "handover": announcer.step, "attendance": announcer.watch_agents, "events": self.events.step,
-            "ended": self._ended.step,
+            "handover": announcer.step, "attendance": announcer.watch_agents, "publishing": self._publishing.step,
         }  # fmt: skip
 
-    async def drain_ended(self) -> None:
-        await self._ended.drain()
-
     async def drain_events(self) -> None:
-        await self.events.drain()
+        await self._publishing.drain()
 
     async def close(self) -> None:
         await self._publisher.close()
@@ -79,19 +72,11 @@ class Broker:
 class NoBroker:
     """Its silent form."""
 
-    is_there = False
-
-    def __init__(self) -> None:
-        self.events: Events = NoEvents()
-
     async def open(self) -> None:
         return
 
     def steps(self) -> Steps:
         return {}
-
-    async def drain_ended(self) -> None:
-        return
 
     async def drain_events(self) -> None:
         return

@@ -62,6 +62,8 @@ from horae.service.cluster.coordination import Cluster
 from horae.service.cluster.names import find_session, join
 from horae.service.cluster.operators import Nodes
 from horae.service.cluster.timers import confirm
+from horae.service.events.documents import Documents
+from horae.service.events.feed import EventFeed
 from horae.service.execution import Execution, LocalLink
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.loans import Lending
@@ -70,6 +72,7 @@ from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
 from horae.service.external.watching import Watches, Watching
 from horae.service.firing import Firing
+from horae.service.insight.explaining import Explaining
 from horae.service.insight.forecasting import Forecasting
 from horae.service.insight.learning import Learning
 from horae.service.insight.views import Insight
@@ -143,10 +146,10 @@ class App:
     def _make_roles(self, store: Store) -> None:
         """What fires, hands out, leads and tidies up."""
         config = self.config
-        breaker = Breaker(store, self.queue, self.sealing, self.broker.events, foreign_kinds=self._foreign_kinds)
+        breaker = Breaker(store, self.queue, self.sealing, foreign_kinds=self._foreign_kinds)
         self.execution = Execution(
             store, self.queue, self.clock, self.metrics, foreign_kinds=self._foreign_kinds, secrets=self._kept,
-            sealing=self.sealing, events=self.broker.events,
+            sealing=self.sealing,
             beat_gap=min(LONGEST_GATHERING, config.heartbeat_interval / 20), installation=self._installation,
             after_failures=breaker.look,
             run_keys=self._run_keys(),
@@ -175,8 +178,9 @@ class App:
             foreign_kinds=self._foreign_kinds,
         )  # fmt: skip
         self.retention = Retention(
-            store, self.files, history_days=config.history_days or 0, files_limit=config.files_limit or 0
-        )
+            store, self.files, history_days=config.history_days or 0, files_limit=config.files_limit or 0,
+            events_days=config.events_days, metrics=self.metrics,
+        )  # fmt: skip
 
     def _make_agent(self, work: Work) -> None:
         """Whoever executes here, and what it executes with."""
@@ -194,7 +198,7 @@ class App:
         self.peers = GrpcPeers(self._secret, authority_of(config))
         self.outside_workers = HttpWorkers({config.port, config.grpc_port, *config.compat_ports})
         jobs = Jobs(
-            self.store, self.queue, self.broker.events, self.sealing, self.describer,
+            self.store, self.queue, self.sealing, self.describer,
             most_waiting=config.most_waiting_per_owner or None, foreign_kinds=self._foreign_kinds,
         )  # fmt: skip
         lending, members = Lending(store, jobs, self.execution), self._members(store)
@@ -213,6 +217,8 @@ class App:
             catalogues=Catalogues(self.store, local_node, self.peers),
             hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept), forecasting=Forecasting(self.store),
             watching=Watching(jobs, self.files, place=self._place_of_output),
+            events=EventFeed(self.store, self.queue, self.clock, Documents(self.store, self._installation)),
+            explaining=Explaining(self.store, jobs.queues),
             activity=Activity(self.store, self.clock, node=config.node, lease_seconds=config.lease),
             lends_lake_work=config.lake_workers == "external", runs_in_place=self.sandboxes.trust is not None,
             lake_lease=config.lake_lease,
@@ -309,8 +315,6 @@ class App:
         await join(self._look, lambda: patiently(self.config, greet))
         if self.config.sqlite_path is None:
             await self._confirm_timers()
-        if "coordinator" in self.config.roles:
-            await patiently(self.config, lambda: self.store.watch_ended(self.broker.is_there))
         with suppress(Unavailable):  # then the role does it, when the store is back
             if "coordinator" in self.config.roles and await self.cluster.campaign():
                 await self.cluster.lead()
@@ -348,6 +352,7 @@ class App:
         tasks["retention"] = group.create_task(retention.run())
         learning = LearningRole(self.cluster, Learning(self.store.for_roles()), self.clock)
         tasks["learning"] = group.create_task(learning.run())
+        tasks["events"] = group.create_task(persist("events", self.services.events.step, self.clock))
         if "coordinator" in config.roles:
             # Alone on its store, it has nobody to watch.
             look = interval if config.sqlite_path else min(1.0, config.lease / 15)
@@ -360,9 +365,7 @@ class App:
             pushing = PushRole(self.cluster, self.pushing, self.queue, self.clock)
             tasks["push"] = group.create_task(pushing.run())
             if isinstance(store := self.store.for_roles(), PostgresStore):
-                inbox = Inbox(
-                    store, self.queue, self.clock, self.metrics, self.broker.events, foreign_kinds=self._foreign_kinds
-                )
+                inbox = Inbox(store, self.queue, self.clock, self.metrics, foreign_kinds=self._foreign_kinds)
                 tasks["inbox"] = group.create_task(InboxRole(self.cluster, inbox, self.queue, self.clock).run())
         if "scheduler" in config.roles:
             scheduler = SchedulerRole(
@@ -458,13 +461,12 @@ class App:
         await end_task(tasks.get("push"))
         await end_task(tasks.get("outside"))
         await end_task(tasks.get("coordinator"))
-        for name in ("handover", "attendance", "events", "ended"):
+        for name in ("handover", "attendance", "publishing", "events"):
             await end_task(tasks.get(name))
         await self.files.settle(OUTPUT_SECONDS)
-        await attempt(self.broker.drain_ended())
+        await attempt(self.broker.drain_events())
         await attempt(self.cluster.resign())
         await attempt(self.agent.leave() if self.executors else self.link.goodbye())
-        await attempt(self.broker.drain_events())
         await self.broker.close()
         await self.queue.close()
         return untold[0] if untold else None

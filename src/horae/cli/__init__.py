@@ -7,7 +7,7 @@
     completion what a shell offers when Tab is pressed
     tokens     commands that ask whoever holds the database: token
     inbox      commands about work that others hand over in their own transactions: inbox
-    jobs, runs, logs, builds, nodes, secrets        commands that ask a server: one or two calls, then the screen
+    jobs, runs, logs, events, builds, nodes, secrets  commands that ask a server: one or two calls, then the screen
     following  what runs write, on the screen       when       moments as people write them
     several    one command, several things
 

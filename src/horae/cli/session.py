@@ -47,10 +47,12 @@ LAST_PORT = 65535
 # Each command and the module of horae.cli that registers it, in the order in which a new user meets them.
 COMMANDS = {
     "up": "local", "agent": "local", "submit": "jobs.jobs", "export": "jobs.exporting", "jobs": "jobs.jobs",
-    "triggers": "jobs.jobs", "runs": "runs.runs", "logs": "runs.logs", "artifacts": "runs.builds", "run": "runs.runs",
+    "triggers": "jobs.jobs", "runs": "runs.runs", "logs": "runs.logs", "events": "runs.events",
+    "artifacts": "runs.builds", "run": "runs.runs",
     "cancel": "runs.runs", "signal": "runs.signals", "callback": "runs.signals", "approve": "runs.signals",
     "reject": "runs.signals", "approvals": "runs.signals", "pause": "jobs.jobs", "resume": "jobs.jobs",
-    "preview": "jobs.jobs", "forecast": "cluster.forecast", "ping-url": "runs.watching", "exec": "runs.watching",
+    "preview": "jobs.jobs", "forecast": "cluster.forecast", "explain": "runs.explaining",
+    "ping-url": "runs.watching", "exec": "runs.watching",
     "nodes": "cluster.nodes", "handlers": "cluster.nodes", "queues": "cluster.queues", "limits": "cluster.limits",
     "resources": "cluster.limits", "secret": "cluster.secrets", "token": "cluster.tokens", "inbox": "cluster.inbox",
     "check": "local", "migrate": "local", "completion": "completion",

@@ -49,14 +49,15 @@ def artifact(run_id: int, path: str) -> Stream[bytes]:
         except Fault as fault:
             raise unreachable(fault) from None
         finally:
-            _close(answer)
+            close_answer(answer)
 
     return Stream(steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One message of a followed run: `log` {offset, text}, `state` {run} or, at last, `end` {run}."""
+    """One message of a stream. Of a followed run: `log` {offset, text}, `state` {run} or, at last, `end` {run}; of all
+    that happens: a CloudEvent, named as its type."""
 
     name: str
     data: Json
@@ -107,7 +108,7 @@ def _follow_on(path: str, place: _Place) -> Steps:
     except Fault as fault:
         raise unreachable(fault) from None
     finally:
-        _close(answer)
+        close_answer(answer)
 
 
 class EventReader:
@@ -116,6 +117,7 @@ class EventReader:
     def __init__(self) -> None:
         self._rest = b""
         self._fields: dict[str, str] = {}
+        self.last: str | None = None  # where to go on from, also where that came without an event
 
     def feed(self, piece: bytes) -> Iterator[Event]:
         *lines, self._rest = (self._rest + piece).split(b"\n")
@@ -126,10 +128,11 @@ class EventReader:
                 self._fields[name] = f"{known}\n{value}" if name == "data" and known is not None else value
             elif line in (b"", b"\r"):
                 fields, self._fields = self._fields, {}
+                self.last = fields.get("id", self.last)
                 if "data" in fields:
                     yield Event(fields.get("event", "message"), json.loads(fields["data"]), fields.get("id"))
 
 
-def _close(answer: Answer) -> None:
+def close_answer(answer: Answer) -> None:
     if answer.rest is not None:
         answer.rest.close()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from horae.client import calls, forecasting, output
+from horae.client import calls, forecasting, happenings, output
 from horae.client.address import DEFAULT_URL, find_server
 from horae.client.sockets import Sockets
 from horae.client.steps import Call, Give, Pause, Read, Step, Stream, next_step
@@ -141,6 +141,10 @@ class SyncClient:
     artifacts = _method(calls.artifacts)
     artifact = _stream(output.artifact)
     follow = _stream(output.follow)
+    explain_run = _method(calls.explain_run)
+    explain_job = _method(calls.explain_job)
+    explain_trigger = _method(calls.explain_trigger)
+    events = _stream(happenings.events)
     nodes = _method(calls.nodes)
     handlers = _method(calls.handlers)
     want_node = _method(calls.want_node)

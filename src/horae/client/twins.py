@@ -53,10 +53,11 @@ def _reader_of(make: Callable[..., Any]) -> tuple[Any, Any]:
     """Return the type of an answer, and what decodes it."""
     import msgspec
 
-    from horae import forecasts, schemas
+    from horae import explanations, forecasts, schemas
     from horae.client import many
 
-    [type_] = get_args(get_type_hints(make, localns={**vars(schemas), **vars(forecasts), **vars(many)})["return"])
+    known = {name: it for module in (schemas, forecasts, explanations, many) for name, it in vars(module).items()}
+    [type_] = get_args(get_type_hints(make, localns=known)["return"])
     return type_, msgspec.json.Decoder(type_)
 
 

@@ -42,7 +42,9 @@ Topic = Literal[
     "limits",  # runs that demand more than a slot
     "units",  # what such runs wait for: some of it may be free
     "endings",  # ends of runs for which others wait (ports.store.endings)
+    "events",  # something happened; said within this process only, for it happens all the time
 ]
+OWN_TOPICS: frozenset[Topic] = frozenset({"events"})  # which other processes are not told
 
 
 class Queue(Protocol):
@@ -73,15 +75,10 @@ class WorkPublisher(Protocol):
         """Ask every agent to look for runs."""
 
 
-EventKind = Literal[
-    "job.submitted", "job.deleted", "job.paused", "run.queued", "run.started", "run.retrying", "run.finished"
-]  # fmt: skip
+class Message(NamedTuple):
+    """An event, for others to read of."""
 
-
-class Event(NamedTuple):
-    """Something that happened, for others to read of."""
-
-    kind: EventKind
+    kind: str  # of core.events.KINDS
     name: str  # the same whenever it is published again
     document: Json  # a CloudEvent
 
@@ -89,7 +86,7 @@ class Event(NamedTuple):
 class EventPublisher(Protocol):
     """Keeps events where others can read them."""
 
-    async def publish_events(self, events: Sequence[Event]) -> None:
+    async def publish_events(self, events: Sequence[Message]) -> None:
         """Return when they are kept. Unavailable: some may be; a repeat is harmless."""
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakSet
 
+EVENTS = "events"  # the topic of whoever wants to hear of everything
+
 
 class LocalWatch:
     """An event that whoever waits for it clears."""
@@ -47,8 +49,10 @@ class LocalQueue:
         """Nothing to do."""
 
     def announce(self, topic: str) -> None:
-        for watch in self._watches.get(topic, ()):
-            watch.wake()
+        """Whatever it is, something happened: those who wait for events wake with all others."""
+        for name in {topic, EVENTS}:
+            for watch in self._watches.get(name, ()):
+                watch.wake()
 
     def watch(self, topic: str) -> LocalWatch:
         watch = LocalWatch()

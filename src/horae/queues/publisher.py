@@ -23,7 +23,7 @@ import structlog
 
 from horae.core.runs.orders import Queued
 from horae.errors import Unavailable
-from horae.ports.transport import Event
+from horae.ports.transport import Message
 from horae.wire.nats import broker
 from horae.wire.reconnect import Reconnect, end_task
 
@@ -131,7 +131,7 @@ class NatsPublisher:
     async def publish_runs(self, runs: Sequence[Queued]) -> None:
         await self._do(self._publish([_work_message(run) for run in runs]))
 
-    async def publish_events(self, events: Sequence[Event]) -> None:
+    async def publish_events(self, events: Sequence[Message]) -> None:
         await self._do(self._publish([_event_message(event) for event in events]))
 
     async def call_agents(self) -> None:
@@ -215,5 +215,5 @@ def _work_message(run: Queued) -> tuple[str, str, bytes]:
     return f"{broker.WORK}.{run.kind}.{run.priority}", name, name.encode()
 
 
-def _event_message(event: Event) -> tuple[str, str, bytes]:
+def _event_message(event: Message) -> tuple[str, str, bytes]:
     return f"{broker.EVENTS}.{event.kind}", event.name, encode(event.document)

@@ -22,6 +22,7 @@ from typing import Protocol
 
 import structlog
 
+from horae.ports.transport import OWN_TOPICS
 from horae.queues.local import LocalQueue
 from horae.wire.reconnect import Reconnect, end_task
 
@@ -77,7 +78,7 @@ class SharedQueue(LocalQueue):
     def announce(self, topic: str) -> None:
         super().announce(topic)
         self.own.announce(topic)
-        if self.others != 0:
+        if self.others != 0 and topic not in OWN_TOPICS:
             self._outbox.add(topic)
             self._stir.set()
 

@@ -36,10 +36,8 @@ from horae.ports.store.moments import StoreClock
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
 from horae.service.batching import Coalescer
-from horae.service.events import Events
 from horae.service.jobs.callbacks import RunKeys
 from horae.service.metrics import Metrics
-from horae.service.no_events import NoEvents
 from horae.service.policy.starting import Starting
 from horae.service.preparation import Preparation, PreparationStore
 from horae.service.results import make_plain
@@ -80,20 +78,18 @@ class Execution:
         foreign_kinds: Collection[str] = (),
         secrets: Secrets | None = None,
         sealing: Sealing | None = None,
-        events: Events | None = None,
         beat_gap: float = 0.0,
         installation: str = "",
         after_failures: Callable[[Collection[int]], Awaitable[None]] | None = None,
         run_keys: RunKeys | None = None,
     ) -> None:
         """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any. Without `secrets`, runs
-        that name some fail, without `sealing`, those that hold some. `events` tells others what happens.
+        that name some fail, without `sealing`, those that hold some.
         `beat_gap`: seconds for which signs of life are gathered, so that those of many nodes cost no more than one.
         `installation` is its part of trace ids. `after_failures` is told of jobs whose runs have failed, of those that
         pause themselves when that happens too often. With `run_keys`, handlers know their addresses."""
         self._installation = installation
         self._after_failures = after_failures
-        self._events = events or NoEvents()
         self._store = store
         self._queue = queue
         self._clock = clock
@@ -140,7 +136,8 @@ class Execution:
         ready = await self._ready(claimed, room) if any(a.kind in WRITERS for a in claimed) else claimed
         given = ready if self._secrets is None else await self._secrets.provide(ready)
         opened = await self._opened(given if self._run_keys is None else await self._run_keys.provide(given))
-        self._events.runs_started(node.name, opened)
+        if opened:
+            self._queue.announce("events")
         return opened
 
     def _claims_of(self, who: _Claimants) -> Coalescer[Offer, list[Assignment] | None]:
@@ -220,11 +217,11 @@ class Execution:
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """End attempts or send them round again; return the run ids whose fence was current."""
-        doubtful = [r.run_id for r in results if r.state in DOUBTFUL]
+        doubtful = [r.run_id for r in _doubtful(results)]
         held = {h.run_id: h for h in await self._store.load_held(doubtful)} if doubtful else {}
         # A retry waits by the store's clock: that of another machine may be anywhere.
-        books = _Books(await self._store.now() if held else 0)
-        for result in results:
+        books = _Books(await self._store.now() if held else 0, () if doubtful else results)
+        for result in results if doubtful else ():
             if result.state not in DOUBTFUL:
                 books.final.append(result)
             elif result.run_id in held:  # else it is no longer running, whoever ended it
@@ -263,7 +260,7 @@ class Execution:
         books = _Books(await self._store.now())
         for h in held:
             fence, node = lost[h.run_id]
-            message = why or f"its agent {node} died"
+            message = lifecycle.lost_words(why or f"its agent {node} died", h.progress)
             books.judge(Result(h.run_id, fence, State.FAILED, Reason.LOST, message=message), h)
         return len(await self._write(books, len(held)))
 
@@ -277,12 +274,9 @@ class Execution:
             metrics.retried += w.begun and not w.lost and w.result.run_id in finished.accepted
         for result in books.unlucky(finished.accepted):
             _log_failure(result, self._installation)
-        for w in books.waiting:
-            if w.wait is None and w.result.run_id in finished.accepted:
-                self._events.run_goes_on(w.result, books.jobs[w.result.run_id])
-        ended = Counter([result.state for result in books.final if result.run_id in finished.accepted])
-        for state, number in ended.items():
-            metrics.finished[state.word] += number
+        if finished.accepted:
+            self._queue.announce("events")
+        metrics.count_ended([result.state for result in books.final if result.run_id in finished.accepted])
         is_back = any(w.eligible_at is None and w.wait is None for w in books.waiting)
         if finished.demanding or is_back:  # what was lost may have had more than a slot
             self._queue.announce("limits")
@@ -343,6 +337,10 @@ def _sum(one: Finished, other: Finished) -> Finished:
     )  # fmt: skip
 
 
+def _doubtful(results: Sequence[Result]) -> list[Result]:
+    return [r for r in results if r.state is not State.SUCCEEDED and r.state in DOUBTFUL]
+
+
 def _room(offer: Offer) -> int:
     return sum(offer.room.values())
 
@@ -350,9 +348,9 @@ def _room(offer: Offer) -> int:
 class _Books:
     """What a batch of attempts comes to: runs that end, and runs that are tried again."""
 
-    def __init__(self, now: Moment) -> None:
+    def __init__(self, now: Moment, final: Sequence[Result] = ()) -> None:
         self.now = now
-        self.final: list[Result] = []
+        self.final = list(final)
         self.waiting: list[Waiting] = []
         self.jobs: dict[int, int] = {}  # run → job, of those judged
         self.calls: Mapping[int, Calls] = NO_CALLS  # what they call
@@ -366,7 +364,7 @@ class _Books:
     def unlucky(self, accepted: Collection[int]) -> Iterator[Result]:
         """Attempts that failed, ran out of time or were lost, whether or not their run is tried again."""
         results = (*self.final, *(waiting.result for waiting in self.waiting if waiting.begun))
-        return (each for each in results if each.state in DOUBTFUL and each.run_id in accepted)
+        return (each for each in _doubtful(results) if each.run_id in accepted)
 
     def failing(self, accepted: Collection[int]) -> set[int]:
         """Return the jobs of runs that failed for good, of those that want it to have consequences."""

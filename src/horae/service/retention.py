@@ -12,6 +12,8 @@ The leader removes what it can reach. What lies on other nodes each of them tidi
 ranges of runs of which none is kept, and the oldest beyond the size that is allowed. Outputs that all nodes share
 are tidied by the leader alone.
 
+Events go after their own time, whoever has read them.
+
 What else grows goes thirty days after it was of use: tombstones of jobs without any run, triggers that are enabled and
 have no moment left, and names of nodes that are gone. Demands that no run has go after a day.
 """
@@ -25,9 +27,11 @@ import structlog
 from horae.core.model import SECOND, Moment
 from horae.errors import Unavailable
 from horae.ports.outputs import OutputArchive
+from horae.ports.store.events import Events
 from horae.ports.store.history import History
 from horae.ports.store.limits import Limits
 from horae.ports.store.moments import StoreClock
+from horae.service.metrics import Metrics
 
 log = structlog.get_logger()
 
@@ -39,13 +43,18 @@ TEND = 3_600 * SECOND  # between looks at the whole of history
 DROPPED_TOGETHER = 5000  # runs or keys dropped at once
 
 
-class RetentionStore(History, Limits, StoreClock, Protocol):
-    """The past, demands, and what time it is."""
+class RetentionStore(History, Events, Limits, StoreClock, Protocol):
+    """The past, events, demands, and what time it is."""
 
 
 class Retention:
-    def __init__(self, store: RetentionStore, files: OutputArchive, *, history_days: int, files_limit: int = 0) -> None:
-        """`history_days` 0 keeps history for ever, `files_limit` 0 all output."""
+    def __init__(
+        self, store: RetentionStore, files: OutputArchive, *, history_days: int, files_limit: int = 0,
+        events_days: int = 0, metrics: Metrics | None = None,
+    ) -> None:  # fmt: skip
+        """`history_days` 0 keeps history for ever, `files_limit` 0 all output, `events_days` 0 all events."""
+        self._events_days = events_days
+        self._metrics = metrics or Metrics()
         self._store = store
         self._files = files
         self._history_days = history_days
@@ -63,7 +72,15 @@ class Retention:
         # Where parts are dropped as a whole, that has its day first.
         days = self._history_days + (1 if self._is_in_parts else 0)
         has_more = await self._purge_history(now - days * DAY) if self._history_days else False
-        return has_more or keys == DROPPED_TOGETHER
+        events = await self._purge_events(now)
+        return has_more or DROPPED_TOGETHER in (keys, events)
+
+    async def _purge_events(self, now: Moment) -> int:
+        """Of a batch of events, also how long those wait that nobody can read yet."""
+        self._metrics.events_delay = await self._store.events_delay()
+        if not self._events_days:
+            return 0
+        return await self._store.drop_events(now - self._events_days * DAY, DROPPED_TOGETHER)
 
     async def _tend(self, now: Moment) -> None:
         """Let history have room, and drop the parts of it that are past their time, their outputs first."""

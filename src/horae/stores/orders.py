@@ -16,7 +16,6 @@ from horae.stores.attempts import count_demanding
 from horae.stores.idempotency import Known, replay
 from horae.stores.rows import Row, decode
 
-OVERLAPPED = Outcome(State.SKIPPED, Reason.OVERLAP, "another run of this job was live")
 LATER = Outcome(State.BLOCKED, Reason.LATER)
 CALMING = Outcome(State.BLOCKED, Reason.DEBOUNCE)
 TIMED = (LATER, CALMING)  # until a moment, without a gate
@@ -53,6 +52,13 @@ def waiting_outcome(run: NewRun) -> Outcome:
     if run.depends:
         return DEPENDENT
     return QUEUED if run.demand is None else LIMITED
+
+
+def overlapped(holder: int | None) -> Outcome:
+    """What a run becomes under `forbid` when another is live. Who that is, is not known if it came at the same moment
+    by another hand."""
+    who = "" if holder is None else f": run {holder}"
+    return Outcome(State.SKIPPED, Reason.OVERLAP, f"another run of this job was live{who}")
 
 
 def full(waiting: int) -> Outcome:

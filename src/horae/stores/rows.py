@@ -47,10 +47,10 @@ def job_values(job: Job) -> tuple[Any, ...]:
 
 def triggers_text(triggers: Sequence[Trigger]) -> str:
     """Return the triggers as stored with their job: what does not change when they fire."""
-    return encode([_trigger_doc(t) for t in triggers])
+    return encode([trigger_doc(t) for t in triggers])
 
 
-def _trigger_doc(t: Trigger) -> Json:
+def trigger_doc(t: Trigger) -> Json:
     doc = {"id": t.id, "schedule": t.schedule, "data": t.data, "enabled": t.enabled, "created_at": t.created_at}
     if t.key is not None:
         doc["key"] = t.key

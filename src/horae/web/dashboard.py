@@ -17,6 +17,8 @@ from markupsafe import Markup, escape
 
 from horae import schemas
 from horae.core import model
+from horae.core.insight.why.codes import CODES as EXPLAINED
+from horae.core.insight.why.codes import PAGE
 from horae.core.time import moments
 from horae.core.work.progress import progress_words, share_done
 from horae.core.workflows.picture import picture
@@ -59,6 +61,7 @@ class Dashboard:
     def __init__(self, services: Services, cluster: Cluster, api: openapi.Api, version: str) -> None:
         self._jobs = services.jobs
         self._insight = services.insight
+        self._explaining = services.explaining
         self._cluster = cluster
         self._api = api
         self._health = http.encode(schemas.Health("ok", version, services.insight.node))
@@ -72,6 +75,7 @@ class Dashboard:
             op("GET", "/jobs/{job_id}", self.job, "pages", "The page of one job", page),
             op("GET", "/runs/{run_id}", self.run, "pages", "The page of one run", page),
             op("GET", "/docs", self.docs, "pages", "This documentation", page),
+            op("GET", PAGE, self.explain, "pages", "What explanations mean", page),
             op("GET", "/openapi.json", self.openapi, "pages", "The OpenAPI document", "application/json"),
             op("GET", "/static/{name}", self.asset, "pages", "A file that the pages use", "*/*", also={304: ""}),
             op("GET", "/healthz", self.healthz, "process", "Whether the process is alive", "Health", is_open=True),
@@ -91,7 +95,9 @@ class Dashboard:
         questions = await self._questions(request, run) if run.state is model.State.BLOCKED else []
         asking = {split_label(question.task)[0] for question in questions if question.task}
         drawing = None if workflow is None else draw(picture(workflow[0], workflow[1].counts), asking, is_run=True)
-        return self._page("run.html", run=render.run(run), job=render.job(job), drawing=drawing, questions=questions)
+        why = (await self._explaining.of_run(run)).sentences
+        shown = {"run": render.run(run), "job": render.job(job), "drawing": drawing, "questions": questions, "why": why}
+        return self._page("run.html", **shown)
 
     async def _questions(self, request: http.Request, run: model.Run) -> list[Question]:
         """What a run, or a task of it, waits for somebody to decide."""
@@ -111,13 +117,16 @@ class Dashboard:
         drawing = draw(picture(job.spec), is_run=False) if "tasks" in job.spec else None
         latest = (await self._jobs.list_runs(model.RunFilter(job_id=job.id), limit=LATEST)).items
         at = moments.format_moment(self._insight.now())
-        return self._page(
-            "job.html", job=render.job(job), runs=[render.run(run) for run in latest], at=at, drawing=drawing
-        )
+        why = (await self._explaining.of_job(job)).sentences
+        shown = [render.run(run) for run in latest]
+        return self._page("job.html", job=render.job(job), runs=shown, at=at, drawing=drawing, why=why)
 
     async def docs(self, request: http.Request) -> http.Answer:
         document = self._api.document
         return self._page("docs.html", document=document, groups=_grouped(document), codes=CODES)
+
+    async def explain(self, request: http.Request) -> http.Answer:
+        return self._page("explain.html", codes=EXPLAINED.values())
 
     async def openapi(self, request: http.Request) -> http.Answer:
         return http.reply(200, self._api.document)

@@ -15,7 +15,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from horae import forecasts, schemas
+from horae import explanations, forecasts, schemas
 from horae.core import model
 from horae.core.fields import LABEL_PATTERN, MAX_LABELS
 from horae.core.policy import dependencies, limits, queues
@@ -113,7 +113,8 @@ def _operation_id(operation: http.Operation) -> str:
 
 
 def components() -> Json:
-    _, shown = msgspec.json.schema_components((*schemas.SHOWN, *forecasts.SHOWN), ref_template=_REF)
+    every = (*schemas.SHOWN, *forecasts.SHOWN, *explanations.SHOWN)
+    _, shown = msgspec.json.schema_components(every, ref_template=_REF)
     return {**shown, **REQUESTS}
 
 

@@ -135,3 +135,8 @@ def event(name: str, value: Any, event_id: str = "") -> bytes:
     """One server-sent event. JSON keeps the data on one line."""
     where = b"id: %b\n" % event_id.encode() if event_id else b""
     return b"event: %b\n%bdata: %b\n\n" % (name.encode(), where, encode(value))
+
+
+def place(event_id: str) -> bytes:
+    """Where to go on, without an event: readers keep it, and show nothing."""
+    return b"id: %b\n\n" % event_id.encode()

@@ -106,13 +106,14 @@ async def test_a_job_without_data_is_run_without_any(world: World) -> None:
 
 async def test_a_second_run_of_a_busy_job_failed_because_of_lock(world: World) -> None:
     job = await make(world)
-    for _ in range(2):
-        answer = await world.http.post("/api/v1/job", json={"JobId": job_guid(job)})
-        assert answer.status_code == 200
+    answers = [await world.http.post("/api/v1/job", json={"JobId": job_guid(job)}) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 200]
     shown = await statuses(world)
     assert sorted(each["Status"] for each in shown) == ["FailedBecauseOfLock", "InProgress"]
-    [locked] = await statuses(world, ScheduleJobStatusId=answer.json()["ScheduleJobStatusId"])
-    assert (locked["Status"], locked["FailedMessage"]) == ("FailedBecauseOfLock", "another run of this job was live")
+    held, refused = (answer.json()["ScheduleJobStatusId"] for answer in answers)
+    [locked] = await statuses(world, ScheduleJobStatusId=refused)
+    why = f"another run of this job was live: run {run_id(held)}"
+    assert (locked["Status"], locked["FailedMessage"]) == ("FailedBecauseOfLock", why)
 
 
 async def test_the_same_promise_runs_a_job_once(world: World) -> None:

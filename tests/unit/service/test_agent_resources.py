@@ -24,8 +24,13 @@ OFFERS = {"cpus": 4000, "memory": 8 * GIB, "gpu": 2}
 
 
 class Stage:
-    def __init__(self, agent: Agent, hands: Hands, link: Any, jobs: Jobs) -> None:
+    def __init__(self, agent: Agent, hands: Hands, link: Any, jobs: Jobs, queue: Told) -> None:
         self.agent, self.hands, self.link, self.jobs = agent, hands, link, jobs
+        self._queue = queue
+
+    def is_told(self) -> bool:
+        """Whether runs were announced since the last time."""
+        return "runs" in self._queue.take()
 
     async def order(self, count: int = 1, **resources: int) -> list[int]:
         policy = Policy(overlap=Overlap.ALLOW, resources=tuple(sorted(resources.items())))
@@ -51,7 +56,7 @@ async def stage(jobs: Jobs, execution: Execution, probe: Probe, queue: Told, clo
         lease_seconds=LEASE, output_limit=1000,
     )  # fmt: skip
     await agent.join()
-    return Stage(agent, hands, link, jobs)
+    return Stage(agent, hands, link, jobs, queue)
 
 
 async def test_a_run_takes_what_it_asks_for_and_gives_it_back(stage: Stage) -> None:
@@ -80,12 +85,15 @@ async def test_what_does_not_fit_waits_and_starts_when_there_is_room(stage: Stag
     first, second = await stage.order(2, **asks)
 
     assert await stage.agent.claim() == 1
+    stage.is_told()
 
     assert all(amount >= 0 for amount in stage.free.values())
     assert await stage.states([first, second]) == [State.RUNNING, State.BLOCKED]
     assert (await stage.jobs.get_run(second)).reason == Reason.LIMIT
     stage.hands.end(first)
     assert await stage.states([first]) == [State.SUCCEEDED]
+    assert stage.is_told()
+    stage.agent.workload.wake()
     assert await stage.agent.claim() == 1
     assert await stage.states([second]) == [State.RUNNING]
 
@@ -126,20 +134,23 @@ async def test_a_run_for_which_there_is_less_free_than_was_believed_is_handed_ba
         await probe.store.sweep()
 
     stage.hands.end(holder)
+    stage.agent.workload.wake()
     assert await stage.agent.claim() == 1
     assert stage.hands.works[run].assignment.attempt == 1
 
 
-async def test_resources_that_come_free_are_worth_a_look_at_every_kind(stage: Stage) -> None:
+async def test_resources_that_come_free_are_worth_a_claim_only_where_somebody_waits_for_them(stage: Stage) -> None:
     (run,) = await stage.order(gpu=2)
     await stage.agent.claim()
     await stage.agent.claim()
     assert not stage.agent.is_hungry
+    stage.is_told()
 
     stage.hands.end(run)
 
-    assert stage.agent.is_hungry
-    assert stage.agent.workload.slot_freed.is_set()
+    assert await stage.states([run]) == [State.SUCCEEDED]
+    assert not stage.agent.is_hungry
+    assert not stage.is_told()
 
 
 async def test_a_successor_holds_what_it_asks_for_while_it_waits(stage: Stage, execution: Execution) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from horae.core.events import BEGINNING, EventFilter
 from horae.core.model import Job, Reason, State
 from horae.core.policy.breaker import paused_because
 from horae.core.runs.orders import Result
@@ -12,7 +13,6 @@ from horae.service.execution import Execution
 from horae.service.jobs import Jobs
 from horae.service.jobs.breaker import Breaker
 from horae.service.metrics import Metrics
-from horae.service.no_events import NoEvents
 from horae.service.secrets.sealing import Sealing
 from horae.testing import FakeClock
 
@@ -21,22 +21,15 @@ from .parts import BOTH, Probe, Told, draft, node, submitted
 N1 = node("n1")
 
 
-class Heard(NoEvents):
-    def __init__(self) -> None:
-        self.paused: list[tuple[int, str]] = []
-
-    def job_paused(self, job: Job, because: str) -> None:
-        self.paused.append((job.id, because))
+async def pauses(probe: Probe) -> list[int]:
+    """Return the jobs of which it was told that they are paused."""
+    told, _ = await probe.store.read_events(BEGINNING, 1000, EventFilter(("job.paused",)))
+    return [event.job_id or 0 for event in told]
 
 
 @pytest.fixture
-def heard() -> Heard:
-    return Heard()
-
-
-@pytest.fixture
-def execution(probe: Probe, queue: Told, clock: FakeClock, metrics: Metrics, heard: Heard) -> Execution:
-    look = Breaker(probe, queue, Sealing(probe.store), heard).look
+def execution(probe: Probe, queue: Told, clock: FakeClock, metrics: Metrics) -> Execution:
+    look = Breaker(probe, queue, Sealing(probe.store)).look
     return Execution(probe, queue, clock, metrics, after_failures=look)
 
 
@@ -53,7 +46,7 @@ async def is_paused(jobs: Jobs, job: Job) -> bool:
 
 
 @BOTH
-async def test_a_job_pauses_itself_after_so_many_failures_in_a_row(jobs: Jobs, execution: Execution, heard: Heard):
+async def test_a_job_pauses_itself_after_so_many_failures_in_a_row(jobs: Jobs, execution: Execution, probe: Probe):
     job = await submitted(jobs, pause_after_failures=3)
     await end(jobs, execution, job)
     await end(jobs, execution, job, State.TIMED_OUT)
@@ -64,7 +57,7 @@ async def test_a_job_pauses_itself_after_so_many_failures_in_a_row(jobs: Jobs, e
     found = await jobs.get(job.id)
     assert found.paused
     assert paused_because(found) == "its last 3 runs failed"
-    assert heard.paused == [(job.id, "its last 3 runs failed")]
+    assert await pauses(probe) == [job.id]
     with pytest.raises(Conflict, match="is paused, because its last 3 runs failed; resume it first"):
         await jobs.run_now(job.id)
 
@@ -150,7 +143,7 @@ async def test_sending_the_document_back_unpaused_takes_the_reason_away(jobs: Jo
 
 @BOTH
 async def test_who_dies_between_the_result_and_the_pause_leaves_it_to_the_next_failure(
-    jobs: Jobs, execution: Execution, probe: Probe, clock: FakeClock, heard: Heard
+    jobs: Jobs, execution: Execution, probe: Probe, clock: FakeClock
 ):
     job = await submitted(jobs, pause_after_failures=2)
     await end(jobs, execution, job)
@@ -161,14 +154,14 @@ async def test_who_dies_between_the_result_and_the_pause_leaves_it_to_the_next_f
     await end(jobs, execution, job)
 
     assert await is_paused(jobs, job)
-    assert len(heard.paused) == 1
+    assert await pauses(probe) == [job.id]
 
 
 async def test_of_two_who_see_the_last_failure_one_pauses_the_job(
-    jobs: Jobs, execution: Execution, probe: Probe, queue: Told, heard: Heard
+    jobs: Jobs, execution: Execution, probe: Probe, queue: Told
 ):
     job = await submitted(jobs, pause_after_failures=1)
-    other = Breaker(probe.store, queue, Sealing(probe.store), heard)
+    other = Breaker(probe.store, queue, Sealing(probe.store))
 
     async def look(_: int) -> None:
         await other.look([job.id])
@@ -176,7 +169,7 @@ async def test_of_two_who_see_the_last_failure_one_pauses_the_job(
     probe.after("count_failures", look)
     await end(jobs, execution, job)
 
-    assert heard.paused == [(job.id, "its last run failed")]
+    assert await pauses(probe) == [job.id]
     assert (await jobs.get(job.id)).version == job.version + 1
 
 

@@ -75,14 +75,18 @@ def share_of(run: Sharer) -> Share:
 
 def places_of(runs: Sequence[Sharer]) -> Places:
     """Runs come by the thousand, and most batches have one share: that is found out by plain tuples."""
-    found = {(run.kind, run.queue, run.priority, run.share, run.weight) for run in runs}
-    shares = sorted(
-        {Share(kind, queue, priority, key or ANYONE, weight) for kind, queue, priority, key, weight in found}
-    )
+    plain = [(run.kind, run.queue, run.priority, run.share, run.weight) for run in runs]
+    found = {
+        one: Share(kind, queue, priority, key or ANYONE, weight)
+        for one in set(plain)
+        for kind, queue, priority, key, weight in (one,)
+    }
+    shares = sorted({*found.values()})
     if len(shares) < 2:
         return Places(shares, [], [])
-    numbers = {share: number for number, share in enumerate(shares, 1)}
-    whose = [numbers[share_of(run)] for run in runs]
+    order = {share: number for number, share in enumerate(shares, 1)}
+    numbers = {one: order[share] for one, share in found.items()}
+    whose = [numbers[one] for one in plain]
     counts = [0] * (len(shares) + 1)
     nths = []
     for number in whose:

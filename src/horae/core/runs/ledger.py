@@ -52,7 +52,7 @@ class FiringPlan(NamedTuple):
     org: int
     user: str  # with whom its runs share (core.policy.queues.user_of)
     own_data: str | None  # of the job, JSON text, where the policy looks at data
-    is_plain: bool  # one moment, one run: nothing to decide when it fires
+    is_plain: bool  # one moment, one run: nothing to decide when it fires in time
     asks_first: bool  # it counts from the end of its last run, or is offered to others first: the store knows more
 
 
@@ -86,8 +86,9 @@ def _plan(definition: Definition) -> FiringPlan:
     new = new_run(
         definition.job_id, definition.kind, policy, 0, data=definition.data, followed=definition.followed
     )  # fmt: skip
-    is_plain = policy.start_deadline_seconds is None and policy.misfire is Misfire.RUN_LATEST
-    asks_first = policy.offered or schedule.delay is not None
+    counts_on = schedule.delay is not None  # from the end of its last run
+    is_plain = policy.start_deadline_seconds is None and policy.misfire is Misfire.RUN_LATEST and not counts_on
+    asks_first = policy.offered or counts_on
     owner, org = definition.owner, definition.org
     user = user_of(owner, {} if definition.annotations == "{}" else json.loads(definition.annotations))
     data = None if definition.spec is None else own_data(policy, json.loads(definition.spec))
@@ -115,6 +116,20 @@ def missed_since(entry: Entry, plan: FiringPlan, now: Moment) -> int:
     return 0 if next_at is None or next_at > now else (now - entry[0]) // (next_at - entry[0])
 
 
+def account_one(entry: Entry, plan: FiringPlan, now: Moment) -> Fire | None:
+    """Return what a trigger asks of the store as a rule: one run, of the one moment that is due. None where there is
+    more to decide."""
+    if not plan.is_plain:
+        return None
+    at, trigger_id, version, segment, reserved = entry
+    next_at = plan.schedule.next_after(at)
+    if next_at is None:
+        next_at = NEVER
+    elif next_at <= now:
+        return None
+    return Fire(trigger_id, segment, version, at, next_at, at, plan.run, at, reserved=reserved)
+
+
 def account(entry: Entry, plan: FiringPlan, now: Moment, last: LastRun | None = None, most: int = CATCH_UP) -> Fire:
     """Return what one due trigger asks of the store: one run, and an account of moments it missed, the oldest `most` of
     them.
@@ -123,9 +138,8 @@ def account(entry: Entry, plan: FiringPlan, now: Moment, last: LastRun | None = 
     """
     if plan.schedule.delay is not None:
         return _account_delay(entry, plan, last, plan.schedule.delay, now)
-    next_at = plan.schedule.next_after(entry[0])
-    if plan.is_plain and (next_at is None or next_at > now):
-        return _one(entry, plan, NEVER if next_at is None else next_at)
+    if (fire := account_one(entry, plan, now)) is not None:
+        return fire
     enough = most + lifecycle.kept(plan.policy)
     moments = [entry[0], *plan.schedule.moments(entry[0], now, enough)]
     count, state = lifecycle.missed(plan.policy, moments, now)

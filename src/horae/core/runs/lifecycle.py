@@ -25,8 +25,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from horae.core.model import LOST_LIMIT, SECOND, Misfire, Moment, Phase, Policy, Reason, Retry, State
+from horae.core.model import LOST_LIMIT, SECOND, Json, Misfire, Moment, Phase, Policy, Reason, Retry, State
 from horae.core.work.kinds import KINDS
+from horae.core.work.progress import progress_words
 
 MISFIRE_GRACE = 60 * SECOND  # under `skip`, a moment this late is missed
 
@@ -89,6 +90,12 @@ def after_loss(*, lost: int, cancel_requested: bool) -> Verdict:
     if lost > LOST_LIMIT:
         return Verdict(State.FAILED, Reason.LOST)
     return Verdict(State.QUEUED, Reason.LOST)
+
+
+def lost_words(why: str, progress: Json | None) -> str:
+    """Return one sentence for people on an attempt that was lost: why, and how far it said to be."""
+    far = "" if progress is None else progress_words(progress)
+    return f"{why}; it was at: {far}" if far else why
 
 
 def backoff(retry: Retry, attempt: int, run_id: int) -> float:

@@ -274,6 +274,7 @@ class Held:
     cancel_requested: bool
     trigger_id: int | None
     job_id: int
+    progress: Json | None = None  # as its attempt last told it
 
 
 @dataclass(frozen=True, slots=True)

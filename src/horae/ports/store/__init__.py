@@ -9,8 +9,10 @@ from horae.ports.store.cluster import Leases, Nodes, Segments
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.dependencies import Dependencies
 from horae.ports.store.endings import Endings
+from horae.ports.store.events import Events
+from horae.ports.store.explaining import Explained
 from horae.ports.store.flows import Flows
-from horae.ports.store.history import Durations, EndedRuns, History, Plans
+from horae.ports.store.history import Durations, History, Plans
 from horae.ports.store.limits import Limits
 from horae.ports.store.loans import Loans
 from horae.ports.store.moments import Moments
@@ -35,7 +37,7 @@ class Store(
     Endings,
     Flows,
     History,
-    EndedRuns,
+    Events,
     Durations,
     Plans,
     Nodes,
@@ -48,6 +50,7 @@ class Store(
     Queues,
     PolicyCounts,
     Dependencies,
+    Explained,
     Protocol,
 ):
     """State. Every write is one transaction: all of it or nothing, durable when the call returns.

@@ -8,7 +8,7 @@ from typing import Protocol
 from horae.core.insight.baselines import Baseline
 from horae.core.insight.learning import EndedRun, Mark
 from horae.core.insight.planned import Follower, Planned
-from horae.core.model import Moment, Run
+from horae.core.model import Moment
 from horae.core.runs.past import HistoryPart, Outdated, Remains
 
 
@@ -42,19 +42,6 @@ class History(Protocol):
     async def purge_keys(self, before: Moment, limit: int) -> int:
         """Drop up to `limit` idempotency keys that were noted before a moment. They are kept for a day: a
         repeat within that time is recognised."""
-
-
-class EndedRuns(Protocol):
-    """Runs that have ended, for those who shall hear of it."""
-
-    async def watch_ended(self, is_wanted: bool) -> None:
-        """Whether runs that end from now on are noted as untold, in the transaction that ends them."""
-
-    async def load_untold(self, limit: int) -> list[Run]:
-        """Ended runs of which nobody was told yet."""
-
-    async def forget_untold(self, run_ids: Sequence[int]) -> None:
-        """Others were told of these."""
 
 
 class Durations(Protocol):

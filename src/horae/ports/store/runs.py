@@ -27,8 +27,9 @@ class Runs(Protocol):
         tried by themselves.
         """
 
-    async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
-        """Queued and blocked runs end as cancelled(reason); running ones are marked and reported."""
+    async def cancel(self, run_ids: Sequence[int], reason: str, note: str = "") -> Cancelled:
+        """Queued and blocked runs end as cancelled(reason); running ones are marked and reported. `note` says who wants
+        it, for people: it begins the message with which a run ends by this."""
 
     async def get_run(self, run_id: int) -> Run | None: ...
 

@@ -92,25 +92,28 @@ class Workload:
 
     def hold(self, executor: Executor, claimed: Sequence[Assignment], timeouts: Sequence[float | None]) -> None:
         """Runs of one kind. `timeouts` are what is left of each, in seconds."""
-        loop = asyncio.get_running_loop()
+        loop, plain = asyncio.get_running_loop(), 0
         for a, timeout in zip(claimed, timeouts, strict=True):
             timer = None
             if timeout is not None:
                 timer = loop.call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
             asks = self._asks_for(a)
-            self._take(executor, asks)
+            if asks:
+                self._take(executor, asks)
+            else:
+                plain += 1
             self.held[a.run_id] = Running(executor, a.fence, timer, asks)
+        self.free[executor.kind] -= plain
         if self.may_outlive_us(executor.kind):
             self._unreleased.update((a.run_id, a.fence) for a in claimed)
 
     def end(self, run_id: int) -> Running | None:
-        """Return what was held of a run, and is no longer. What it gives back of resources, any kind may wait for."""
+        """Return what was held of a run, and is no longer. Whether anything waits for the resources that it gives back,
+        the service knows: it announces that when the end is reported."""
         running = self.held.pop(run_id, None)
         if running is None:
             return None
         self._give_back(running.executor, running.asks)
-        if running.asks:
-            self.wake()
         if running.timer is not None:
             running.timer.cancel()
         return running

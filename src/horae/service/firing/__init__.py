@@ -33,7 +33,7 @@ from typing import Protocol
 
 from horae.core.members import is_external_name
 from horae.core.model import SECOND, Moment, Overlap
-from horae.core.runs.ledger import Entry, FiringPlan, account, entry_of, missed_since, offered_until
+from horae.core.runs.ledger import Entry, FiringPlan, account, account_one, entry_of, missed_since, offered_until
 from horae.core.runs.orders import NEVER, Due, Fire, Fired
 from horae.core.work.kinds import BY_SERVERS
 from horae.errors import Unavailable
@@ -54,6 +54,7 @@ FEW = 10  # missed moments of a trigger that are accounted for at once
 MOMENTS_TOGETHER = 2 * FIRED_TOGETHER  # moments accounted for in one statement
 LATE = 10 * SECOND  # the age at which a due row that is read is no longer punctual
 TURN = 0.005  # seconds of work after which others have their turn
+AT_A_TIME = 8  # moments between two looks at the watch
 REFILL = 2 * SECOND  # the look-ahead is topped up when it has lost this much
 BUSY_REFILL = SECOND // 2  # or this, when many moments come: little at a time, so that none of them waits for it
 PAGE = 2000  # due rows read at once
@@ -180,13 +181,8 @@ class Firing:
 
     async def _remember(self, rows: Sequence[Due]) -> None:
         ahead, plans = self._ahead, self._plans
-        fresh = [
-            row
-            for row in rows
-            if not ahead.has(row.trigger_id, row.next_at, row.version)
-            and not plans.is_passed_by(row.trigger_id, row.version)
-        ]
-        unknown = [row.trigger_id for row in fresh if plans.get(row.trigger_id, row.version) is None]
+        fresh = plans.untried(ahead.without_known(rows))
+        unknown = plans.unknown(fresh)
         turn = self._turn()
         for start in range(0, len(unknown), LOOK_UP):
             for definition in await self._store.load_definitions(unknown[start : start + LOOK_UP]):
@@ -196,11 +192,9 @@ class Firing:
                 await self.tick()
         plans.shrink()
         overdue = self.now() - LATE
-        for row in fresh:
+        for row in plans.readable(fresh):
             entry = entry_of(row)
-            if plans.is_passed_by(row.trigger_id):
-                continue
-            if row.next_at > overdue or not self._is_overdue(entry):
+            if entry[0] > overdue or not self._is_overdue(entry):
                 ahead.push(entry)
 
     def _turn(self) -> Callable[[], Awaitable[None]]:
@@ -256,6 +250,9 @@ class Firing:
                 self._start_over()  # evicted or changed: a sweep brings it back
             elif plan.asks_first:
                 asking.append((entry, plan))
+            elif (fire := account_one(entry, plan, now)) is not None:
+                fires.append(fire)
+                moments += 1
             elif not self._fall_behind(entry, plan, now):
                 fires.append(account(entry, plan, now, most=FEW))
                 moments += 1 + len(fires[-1].passed)
@@ -263,7 +260,8 @@ class Firing:
                 for rest in entries[count + 1 :]:
                     self._ahead.push(rest)
                 break
-            await turn()
+            if not count % AT_A_TIME:
+                await turn()
         self.taken += len(fires) + len(asking)
         return self._placing.let_in(fires + await self._prepare_asking(asking, now) if asking else fires)
 

@@ -7,9 +7,11 @@ when they are taken.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 from horae.core.model import Moment
 from horae.core.runs.ledger import Entry
+from horae.core.runs.orders import Due
 
 
 class LookAhead:
@@ -22,8 +24,10 @@ class LookAhead:
         """Triggers with an entry."""
         return len(self._newest)
 
-    def has(self, trigger_id: int, at: Moment, version: int) -> bool:
-        return self._newest.get(trigger_id) == (at, version)
+    def without_known(self, rows: Sequence[Due]) -> list[Due]:
+        """Return those that have no entry yet."""
+        newest = self._newest
+        return [row for row in rows if newest.get(row[0]) != (row[1], row[2])]
 
     def push(self, entry: Entry) -> None:
         self._newest[entry[1]] = (entry[0], entry[2])

@@ -6,10 +6,12 @@ with every new version; by then it may have an owner that can read it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
 from horae.core.runs.ledger import FiringPlan, Unreadable, plan_firing
-from horae.core.runs.orders import Definition
+from horae.core.runs.orders import Definition, Due
 
 log = structlog.get_logger()
 
@@ -26,6 +28,11 @@ class Plans:
         """Return the plan of this version of a trigger, if it is known."""
         plan = self._plans.get(trigger_id)
         return plan if plan is not None and plan.version == version else None
+
+    def unknown(self, rows: Sequence[Due]) -> list[int]:
+        """Return the triggers of these that are not known in their version."""
+        get = self._plans.get
+        return [row[0] for row in rows if (plan := get(row[0])) is None or plan.version != row[2]]
 
     def read(self, definition: Definition) -> None:
         """Remember a definition, or that it cannot be read."""
@@ -46,10 +53,15 @@ class Plans:
         while len(self._plans) > MAX_PLANS:
             del self._plans[next(iter(self._plans))]
 
-    def is_passed_by(self, trigger_id: int, version: int | None = None) -> bool:
-        """Return whether a trigger, or this version of it, could not be read since the last sweep."""
-        passed = self._passed_by.get(trigger_id)
-        return passed is not None and version in (None, passed)
+    def untried(self, rows: Sequence[Due]) -> Sequence[Due]:
+        """Return those but what could not be read, in this very version, since the last sweep."""
+        passed = self._passed_by
+        return [row for row in rows if passed.get(row[0]) != row[2]] if passed else rows
+
+    def readable(self, rows: Sequence[Due]) -> Sequence[Due]:
+        """Return those but what could not be read, in whatever version, since the last sweep."""
+        passed = self._passed_by
+        return [row for row in rows if row[0] not in passed] if passed else rows
 
     def try_again(self) -> None:
         """Let what could not be read be read again; what was not met since the last time is gone, or not ours."""

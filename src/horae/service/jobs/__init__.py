@@ -25,7 +25,7 @@ from horae.core.model import (
     RunFilter,
     Standing,
 )
-from horae.core.policy.breaker import without_reason
+from horae.core.policy.breaker import paused_job, without_reason
 from horae.core.runs.orders import Lend
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, NotFound
@@ -38,7 +38,6 @@ from horae.ports.store.queues import PolicyCounts
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
 from horae.ports.work import HandlerSchemas
-from horae.service.events import Events
 from horae.service.jobs.admission import Admission
 from horae.service.jobs.callbacks import Callbacks
 from horae.service.jobs.changes import TRIES, Changes, Submitted
@@ -55,7 +54,6 @@ from horae.service.jobs.submitting import Planned, Submits
 from horae.service.jobs.tasks import Tasks
 from horae.service.jobs.triggers import Triggers
 from horae.service.jobs.workflows import WorkflowRuns
-from horae.service.no_events import NoEvents
 from horae.service.policy.limits import Limits, LimitsStore
 from horae.service.policy.placing import Placing, PlacingStore
 from horae.service.policy.quotas import Quotas
@@ -71,15 +69,14 @@ class JobStore(
 
 class Jobs:
     def __init__(
-        self, store: JobStore, queue: Queue, events: Events | None = None, sealing: Sealing | None = None,
+        self, store: JobStore, queue: Queue, sealing: Sealing | None = None,
         schemas: HandlerSchemas | None = None, most_waiting: int | None = None, foreign_kinds: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """`events` tells others what happens. Without `sealing`, jobs that hold secrets are refused. `schemas` says
+        """Without `sealing`, jobs that hold secrets are refused. `schemas` says
         what data handlers take. `most_waiting`: runs of one owner that may wait. `foreign_kinds`: see Placing."""
         self._sealing = sealing or Sealing(store)
         self._store = store
         self._queue = queue
-        self._events = events or NoEvents()
         self._placing = Placing(store, queue, foreign_kinds)
         self.queues = self._placing.queues
         self.limits = Limits(store, self.queues, queue)
@@ -87,7 +84,7 @@ class Jobs:
         self._changes = Changes(store, queue, self._due, self._sealing)
         self._data = DataCheck(schemas)
         self._admission = Admission(self.queues, Quotas(store, most_waiting))
-        self.orders = Orders(store, queue, self._events, self._data, self._admission, self._placing)
+        self.orders = Orders(store, queue, self._data, self._admission, self._placing)
         self.reruns = Reruns(store, self.orders)
         self.workflows = WorkflowRuns(store, self.orders)
         self.signals = Signals(store, queue)
@@ -96,7 +93,7 @@ class Jobs:
         self.triggers = Triggers(store, self._changes, self._data, self.following)
         self.cursors = Cursors(store)
         self._submits = Submits(
-            store, self._events, self._changes, self._sealing, self._data, self._admission, self.cursors, self.following
+            store, self._changes, self._sealing, self._data, self._admission, self.cursors, self.following
         )
         self.overdue = Overdue(store, self._changes)
         self.offers = Offers(store)
@@ -158,21 +155,20 @@ class Jobs:
         one."""
         return await self._submits.replace(job_id, draft, expected_version)
 
-    async def set_paused(self, job_id: int, paused: bool) -> Job:
+    async def set_paused(self, job_id: int, paused: bool, by: str = "") -> Job:
         """Stop or go on firing. Moments that pass while paused are not made up for. A job that has paused itself
         begins to count its failures anew."""
 
-        def change(job: Job, _: Moment) -> Job:
-            return replace(
-                job, paused=paused, annotations=job.annotations if paused else without_reason(job.annotations)
-            )
+        def change(job: Job, now: Moment) -> Job:
+            if paused:
+                return paused_job(job, by, now)
+            return replace(job, paused=False, annotations=without_reason(job.annotations))
 
         return await self._changes.change(job_id, change)
 
     async def delete(self, job_id: int) -> None:
         """For good. Moments that are due get their records first, and end with the other runs that wait."""
         cancelled = await self._changes.delete(job_id)
-        self._events.job_deleted(job_id)
         if cancelled.asked:
             self._queue.announce("cancel")
         self._queue.announce("endings")  # others may come after it
@@ -229,13 +225,13 @@ class Jobs:
         """Wake whoever waits for something of this topic."""
         self._queue.announce(topic)
 
-    async def cancel(self, run_id: int) -> Run:
-        """End a waiting run now; ask the agent of a running one to kill it."""
+    async def cancel(self, run_id: int, by: str = "") -> Run:
+        """End a waiting run now; ask the agent of a running one to kill it. Its message says who wanted it."""
         for _ in range(TRIES):  # it may be claimed between our look and our write
             run = await self.get_run(run_id)
             if run.state.is_terminal:
                 raise Conflict(f"run {run_id} has ended: {run.state.word}", code="E_TERMINAL")
-            cancelled = await self._store.cancel([run_id], Reason.REQUESTED)
+            cancelled = await self._store.cancel([run_id], Reason.REQUESTED, f"cancelled by {by}" if by else "")
             if cancelled.noted:
                 self._queue.announce("endings")
             if cancelled.ended or cancelled.asked or cancelled.marked:

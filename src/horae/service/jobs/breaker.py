@@ -18,10 +18,8 @@ from horae.core.policy import breaker
 from horae.errors import Error
 from horae.ports.store.queues import PolicyCounts
 from horae.ports.transport import Queue
-from horae.service.events import Events
 from horae.service.jobs.changes import Changes, ChangeStore
 from horae.service.jobs.due import DueMoments
-from horae.service.no_events import NoEvents
 from horae.service.policy.placing import Placing, PlacingStore
 from horae.service.secrets.sealing import Sealing
 
@@ -34,14 +32,13 @@ class BreakerStore(ChangeStore, PolicyCounts, PlacingStore, Protocol):
 
 class Breaker:
     def __init__(
-        self, store: BreakerStore, queue: Queue, sealing: Sealing, events: Events | None = None, *,
+        self, store: BreakerStore, queue: Queue, sealing: Sealing, *,
         foreign_kinds: Collection[str] = (),
     ) -> None:  # fmt: skip
         """`foreign_kinds`: as Placing has them."""
         self._store = store
         placing = Placing(store, queue, foreign_kinds)
         self._changes = Changes(store, queue, DueMoments(store, queue, placing), sealing)
-        self._events = events or NoEvents()
 
     async def look(self, job_ids: Collection[int]) -> None:
         """Pause those whose runs have failed too often in a row. Whoever wrote a result does not fail by this."""
@@ -68,4 +65,3 @@ class Breaker:
         after = await self._changes.change(seen.id, change)
         if is_ours:
             log.warning("job.paused", job_id=after.id, because=breaker.paused_because(after))
-            self._events.job_paused(after, breaker.paused_because(after))

@@ -23,9 +23,7 @@ from horae.ports.clock import Clock
 from horae.ports.store.inbox import Inbox as HandedOver
 from horae.ports.store.inbox import Judge
 from horae.ports.transport import Queue
-from horae.service.events import Events
 from horae.service.metrics import Metrics
-from horae.service.no_events import NoEvents
 from horae.service.policy.placing import Candidate, Placing, PlacingStore
 
 log = structlog.get_logger()
@@ -39,15 +37,14 @@ class InboxStore(HandedOver, PlacingStore, Protocol):
 
 class Inbox:
     def __init__(
-        self, store: InboxStore, queue: Queue, clock: Clock, metrics: Metrics, events: Events | None = None,
-        *, foreign_kinds: Collection[str] = (),
+        self, store: InboxStore, queue: Queue, clock: Clock, metrics: Metrics, *,
+        foreign_kinds: Collection[str] = (),
     ) -> None:  # fmt: skip
         """`foreign_kinds`: see Placing."""
         self._store = store
         self._queue = queue
         self._clock = clock
         self._metrics = metrics
-        self._events = events or NoEvents()
         self._placing = Placing(store, queue, foreign_kinds)
         self._reading = Reading()
         self.is_used = False  # by anybody, ever, as far as we know: until then nobody looks
@@ -100,9 +97,6 @@ class Inbox:
             self._queue.announce("endings")
         if any(run.reason in (Reason.LATER, Reason.DEBOUNCE) for run in drained.made):
             self._queue.announce("waiting")
-        for run in drained.made:
-            if not run.replaced:
-                self._events.run_queued(run)
         for one in drained.refused:
             log.warning(
                 "inbox.refused", receipt=one.handed.id, job=one.handed.job, role=one.handed.role, code=one.code,

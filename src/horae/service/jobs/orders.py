@@ -29,7 +29,6 @@ from horae.ports.store.definitions import Definitions
 from horae.ports.store.runs import Runs
 from horae.ports.transport import Queue
 from horae.service.batching import Coalescer, read_ahead
-from horae.service.events import Events
 from horae.service.jobs.admission import Admission
 from horae.service.jobs.changes import TRIES, refuse_mismatch
 from horae.service.jobs.data import DataCheck, refusal
@@ -102,7 +101,6 @@ class Orders:
         self,
         store: OrderStore,
         queue: Queue,
-        events: Events,
         data: DataCheck,
         admission: Admission,
         placing: Placing,
@@ -112,7 +110,6 @@ class Orders:
         self._admission = admission
         self._data = data
         self._queue = queue
-        self._events = events
         self._recipes: dict[Hashable, Recipe] = {}
         self._waiting = Coalescer(store.enqueue, limit=BATCH)
 
@@ -248,9 +245,6 @@ class Orders:
             self._queue.announce("cancel")
         if any(r.kind in BY_SERVERS or r.followed or r.policy.after for r in recipes):
             self._queue.announce("endings")
-        for run in made:
-            if not run.replaced:
-                self._events.run_queued(run)
 
     # ── what is known of jobs ──
     async def _find(self, jobs: Iterable[int | str], asker: Asker) -> dict[int | str, Recipe | Error]:

@@ -21,7 +21,6 @@ from horae.core.work import kinds, syncs, webhooks
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, Invalid
 from horae.service.batching import Coalescer
-from horae.service.events import Events
 from horae.service.jobs.admission import Admission
 from horae.service.jobs.changes import TRIES, Change, Changes, ChangeStore, Submitted, refuse_mismatch
 from horae.service.jobs.cursors import Cursors
@@ -58,7 +57,6 @@ class Submits:
     def __init__(
         self,
         store: ChangeStore,
-        events: Events,
         changes: Changes,
         sealing: Sealing,
         data: DataCheck,
@@ -67,7 +65,6 @@ class Submits:
         following: Following,
     ) -> None:
         self._store = store
-        self._events = events
         self._changes = changes
         self._sealing = sealing
         self._data = data
@@ -256,9 +253,6 @@ class Submits:
             [Submission(jobs, request.idempotency) for jobs, request in zip(made, requests, strict=True)]
         )
         self._changes.announce_due([job for jobs in made for job in jobs], now)
-        for receipt, jobs in zip(receipts, made, strict=True):
-            for job in jobs if receipt.ids and not receipt.replayed else ():
-                self._events.job_submitted(job)
         return list(zip(receipts, made, strict=True))
 
     async def _resolve(self, requests: list[Request], job_ids: Sequence[int]) -> list[Request]:

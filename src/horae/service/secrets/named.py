@@ -94,7 +94,8 @@ class Secrets:
 
     async def provide(self, claimed: Sequence[Assignment]) -> Sequence[Assignment]:
         """Return what was claimed, each with the secrets it names."""
-        wanted = {a.run_id: names for a in claimed if (names := _names_of(a))}
+        naming = [a for a in claimed if '"secret"' in a.spec or a.source is not None]
+        wanted = {a.run_id: names for a in naming if (names := _names_of(a))}
         if not wanted:
             return claimed
         jobs = sorted({a.job_id for a in claimed if a.run_id in wanted})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from horae.core.runs.orders import Held, Queued
 from horae.stores.database import Database
 from horae.stores.parts.cluster import superseded
-from horae.stores.rows import encode
+from horae.stores.rows import decode, encode
 
 
 class AttemptPart(Database):
@@ -16,8 +16,8 @@ class AttemptPart(Database):
     async def load_held(self, run_ids: Sequence[int]) -> list[Held]:
         rows = await self._get("load_held", self._list(run_ids))
         return [
-            Held(run_id, attempt, lost, policy, bool(cancel), trigger_id, job_id)
-            for run_id, attempt, lost, policy, cancel, trigger_id, job_id in rows
+            Held(run_id, attempt, lost, policy, bool(cancel), trigger_id, job_id, decode(note))
+            for run_id, attempt, lost, policy, cancel, trigger_id, job_id, note in rows
         ]
 
     async def load_queued(self, limit: int) -> list[Queued]:

@@ -1,4 +1,4 @@
-"""The past: looked at one by one, counted, and removed; and told to those who shall hear of it."""
+"""The past: looked at one by one, counted, and removed."""
 
 from __future__ import annotations
 
@@ -84,13 +84,3 @@ class PastPart(Database):
 
     async def purge_keys(self, before: Moment, limit: int) -> int:
         return len(await self._put("purge_keys", before, limit))
-
-    async def watch_ended(self, is_wanted: bool) -> None:
-        if bool((await self._get("is_watching_ended"))[0][0]) != is_wanted:
-            await self._put("watch_ended" if is_wanted else "unwatch_ended")
-
-    async def load_untold(self, limit: int) -> list[Run]:
-        return [run_from_row(row) for row in await self._get("load_untold", limit)]
-
-    async def forget_untold(self, run_ids: Sequence[int]) -> None:
-        await self._put("forget_untold", self._list(run_ids))

@@ -72,13 +72,6 @@ DELETE FROM nodes WHERE state = 'gone' AND heartbeat_at < $1
   AND NOT EXISTS (SELECT 1 FROM live l WHERE l.state = {running} AND l.node = nodes.name)
 RETURNING name;
 
--- load_untold --
--- By the key, whatever else was ended meanwhile: each is told in its turn.
-SELECT {run_columns_history} FROM history WHERE id IN (SELECT run_id FROM untold ORDER BY run_id LIMIT $1) ORDER BY id;
-
--- forget_untold --
-DELETE FROM untold WHERE run_id IN {ids};
-
 -- purge_keys --
 DELETE FROM idempotency WHERE (scope, key) IN (
   SELECT scope, key FROM idempotency WHERE created_at < $1 ORDER BY created_at LIMIT $2)

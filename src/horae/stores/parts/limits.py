@@ -212,6 +212,9 @@ class LimitPart(Database):
     async def set_resource(self, name: str, capacity: int) -> None:
         await self._put("set_resource", f"{RESOURCE}{name}", capacity, await self.now())
 
+    async def load_supplies(self) -> list[resources.Supply]:
+        return [_supply(row) for row in await self._get("load_supplies")]
+
     async def drop_resource(self, name: str) -> bool:
         return bool(await self._put("drop_resource", f"{RESOURCE}{name}"))
 

@@ -83,7 +83,7 @@ RETURNING cancel, job_id;
 -- bury_returned --
 INSERT INTO history ({history_columns})
 SELECT id, job_id, trigger_id, due_at, created_at, NULL, CAST($2 AS bigint), NULL, fence, NULL, {cancelled}, attempt, priority,
-  lost, kind, reason, NULL, '', NULL, NULL, data, parent_id, task, followed
+  lost, kind, reason, NULL, COALESCE(cancel_note, ''), NULL, NULL, data, parent_id, task, followed
 FROM live WHERE id = $1;
 
 -- drop_returned --

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from horae.stores.insight.explaining import ExplainingPart
 from horae.stores.parts.attempts import AttemptPart
 from horae.stores.parts.limits import LimitPart
 from horae.stores.parts.moments import MomentPart
@@ -30,6 +31,7 @@ class PostgresStore(
     AttemptPart,
     LimitPart,
     MomentPart,
+    ExplainingPart,
     SearchPart,
     VaultPart,
     QueuePart,

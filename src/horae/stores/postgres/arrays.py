@@ -33,6 +33,11 @@ def columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:
     ]
 
 
+def sparse(column: list[Any]) -> Sequence[Any]:
+    """As columns does it, with one of them."""
+    return () if not column or (column[0] is None and column.count(None) == len(column)) else column
+
+
 def due_rows(jobs: Sequence[Job]) -> list[tuple[int, ...]]:
     return [
         (t.id, job.id, NEVER if t.next_at is None else t.next_at, job.version, job.segment)
@@ -55,16 +60,20 @@ def array_text(labels: Sequence[str]) -> str | None:
 
 
 def fire_arrays(fires: Sequence[Fire], lines: Lines) -> Columns:
-    """What has its usual value goes as NULL, and costs nothing when that holds for the whole batch."""
-    rows = [
-        (f.trigger_id, f.segment, f.version, f.cur_at, f.next_at, f.last_at,
-         None if f.due_at == f.cur_at else f.due_at, None if f.born else True, b.overlap or None, b.start_by, b.data,
-         array_text(b.needs), f.reserved, f.reserve or None, None if newest == f.cur_at else newest, b.demand,
-         b.followed or None, b.depends or None)
-        for f in fires
-        for b, newest in ((f.run, f.newest),)
+    """What has its usual value goes as NULL, and costs nothing when that holds for the whole batch. Column by column:
+    rows would have to be turned round."""
+    runs = [f.run for f in fires]
+    own: list[list[Any]] = [
+        [f.trigger_id for f in fires], [f.segment for f in fires], [f.version for f in fires],
+        [f.cur_at for f in fires], [f.next_at for f in fires], [f.last_at for f in fires],
+        [None if f.due_at == f.cur_at else f.due_at for f in fires], [None if f.born else True for f in fires],
+        [r.overlap or None for r in runs], [r.start_by for r in runs], [r.data for r in runs],
+        [array_text(r.needs) if r.needs else None for r in runs], [f.reserved for f in fires],
+        [f.reserve or None for f in fires],
+        [None if f.last_at == f.cur_at == f.due_at and not f.passed else f.newest for f in fires],
+        [r.demand for r in runs], [r.followed or None for r in runs], [r.depends or None for r in runs],
     ]  # fmt: skip
-    return columns(rows, 18) + share_arrays([f.run for f in fires], lines)
+    return [*map(sparse, own), *share_arrays(runs, lines)]
 
 
 def share_arrays(runs: Sequence[NewRun], lines: Lines) -> Columns:
@@ -186,12 +195,14 @@ def line_arrays(lines: Lines) -> Columns:
 
 def result_arrays(results: Sequence[Result]) -> Columns:
     """A plain success goes as four columns: its state and texts are the usual ones."""
-    rows = [
-        (r.run_id, r.fence, None if r.state is State.SUCCEEDED else r.state, r.reason or None, r.started_at,
-         r.finished_at, r.exit_code, r.message or None, r.result, r.output)
-        for r in results
+    usual = State.SUCCEEDED
+    own: list[list[Any]] = [
+        [r.run_id for r in results], [r.fence for r in results],
+        [None if r.state is usual else r.state for r in results], [r.reason or None for r in results],
+        [r.started_at for r in results], [r.finished_at for r in results], [r.exit_code for r in results],
+        [r.message or None for r in results], [r.result for r in results], [r.output for r in results],
     ]  # fmt: skip
-    return columns(rows, 10)
+    return [*map(sparse, own)]
 
 
 def waiting_arrays(waiting: Sequence[Waiting]) -> Columns:

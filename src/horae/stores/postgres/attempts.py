@@ -24,10 +24,14 @@ from horae.stores.postgres import marks
 from horae.stores.postgres.arrays import array_text, claim_arrays, line_arrays, result_arrays, waiting_arrays
 from horae.stores.postgres.flows import PostgresFlows
 from horae.stores.postgres.lanes import Connection
-from horae.stores.rows import Row, encode, from_json
+from horae.stores.rows import Row, decode, encode, from_json
 
 NO_GRANTS = None, None, 0, None
-NO_ROW: Row = (None,) * 15
+# Columns of what a claim answers: those of the row of number 0, and of runs (number, Assignment …, demand).
+STEPPED, UNUSED, NOW, FAR, MOVED, BEFORE = 1, 4, 5, 7, 8, 9
+RUN, DEMAND = 1, 18
+GIVEN = slice(RUN, DEMAND)
+NO_ROW: Row = (None,) * (DEMAND + 1)
 OTHERS_WAIT = 0.02  # seconds after which others find what one claim locked and did not take
 
 
@@ -55,11 +59,11 @@ class PostgresAttempts(PostgresFlows, WritePart, LimitPart):
             passed = self._passed.of(is_fresh=is_fresh)
             rows = await self._claim_rows(connection, wants, labels, standby, (*given, stamp, passed))
         *runs, last = rows or [NO_ROW]
-        holding = {row[1]: demands[row[13]] for row in runs if row[13] in demands}
+        holding = {row[RUN]: demands[row[DEMAND]] for row in runs if row[DEMAND] in demands} if demands else {}
         if holding:
-            started = Counter(row[13] for row in runs if row[1] in holding)
-            self._grants.note(started, dict(from_json(last[9])), from_json(last[7] or "{}"), stamp, last[6])
-        is_waiting = last[13] is not None and not self._looked_at
+            started = Counter(row[DEMAND] for row in runs if row[RUN] in holding)
+            self._grants.note(started, dict(from_json(last[BEFORE])), from_json(last[MOVED] or "{}"), stamp, last[NOW])
+        is_waiting = last[DEMAND] is not None and not self._looked_at
         return claimed_by(offers, _dealt(wants, rows), holding, is_waiting)
 
     async def _claim_rows(
@@ -80,13 +84,14 @@ class PostgresAttempts(PostgresFlows, WritePart, LimitPart):
         rows: Sequence[Row] = await connection.fetch(
             self.queries["claim"], self._clock(), floor, labels, *arrays, standby, *line_arrays(self._lines), *more
         )
-        *runs, (_, stepped, _, _, unused, *_) = rows
-        lines = [row for row in runs if row[11] is not None]
-        self._lines.note_started((row[7], row[10], row[11], row[12]) for row in lines)
-        self._is_unused = bool(unused)
-        if begin.marks or (stepped or 0) > marks.FEW:
-            taken = [(Line(row[7], row[10], row[11]), (row[12], row[1])) for row in lines if row[13] is None]
-            self._marks.note(labels, begin, stepped or 0, taken, time.monotonic() - began)
+        last = rows[-1]
+        far = decode(last[FAR]) or ()
+        self._lines.note_started((*line, at) for *line, at, _, _ in far)
+        self._is_unused, stepped = bool(last[UNUSED]), last[STEPPED] or 0
+        if begin.marks or stepped > marks.FEW:
+            places = [(Line(*line), tuple(place)) for *line, _, _, place in far if place]
+            taken = marks.Taken(sum(runs for *_, runs, _ in far), places)
+            self._marks.note(labels, begin, stepped, taken, time.monotonic() - began)
         return rows
 
     async def look_again(self, labels: Sequence[str]) -> float | None:
@@ -148,11 +153,11 @@ class PostgresAttempts(PostgresFlows, WritePart, LimitPart):
 def _dealt(wants: Sequence[Want], rows: Sequence[Row]) -> list[list[Assignment] | None]:
     """Return what each want got."""
     claimed: list[list[Assignment] | None] = [[] for _ in wants]
-    for number, run_id, *rest, job, data, _, _, _, _, answers in rows[:-1]:
-        given = claimed[number - 1]
-        if run_id is None or given is None:  # of a session that is over
-            claimed[number - 1] = None
+    for row in rows[:-1]:
+        number = row[0] - 1
+        given = claimed[number]
+        if row[RUN] is None or given is None:  # of a session that is over
+            claimed[number] = None
         else:
-            *definition, owner = job
-            given.append(Assignment._make((run_id, *rest, *definition, data, owner, None, None, None, answers, None)))
+            given.append(Assignment._make(row[GIVEN]))
     return claimed

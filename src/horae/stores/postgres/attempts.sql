@@ -3,20 +3,20 @@ SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h
 FROM unnest($1::bigint[]) AS j(job_id);
 
 -- load_held [finish] --
-SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id, l.job_id
+SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id, l.job_id, l.note
 FROM live l JOIN jobs j ON j.id = l.job_id WHERE l.id = ANY($1::bigint[]) AND l.state = {running};
 
 -- claim --
 -- Many wants of nodes with the same labels, in one statement: the best runs of each kind and open queue by the partial
 -- index, which the literal state lets serve, and those pinned to one of the nodes by theirs; the best of all are dealt
 -- out, every node's first slot before anybody's second. Of queues whose runs are of equal rank, the one whose head waits
--- longest goes first. What the job says is looked up row by row, as one array: a join could begin with all jobs. The
--- start deadline is met now: it does not bind a second attempt.
+-- longest goes first. What the job says is looked up row by row: a join could begin with all jobs. The start deadline is
+-- met now: it does not bind a second attempt. A row is number and Assignment, in its order, and the demand.
 -- The rows of the nodes are locked only where there is something to claim, and in order, as beats lock them: no new line
 -- of a node opens before this has committed, and a want of an earlier line gets one row without an id.
 -- Where to look is said by ranges of priorities, and by places to begin at (stores.marks); kinds and queues of which
 -- nothing is said are looked through as a whole. The row of number 0 says how many entries of the index were gone by, as
--- the server counts them for this session, and how many runs were locked for nothing.
+-- the server counts them for this session, how many runs were locked for nothing, and how far each line has come (`far`).
 -- A node that stands by ($18) has only what is pinned to it, and kinds that the active one cannot do.
 -- How far lines had come when this process last told ($19 …) is written down beside it.
 -- Of runs that demand more than a slot, those go with the others that are granted ($23, core.policy.grants): where no more
@@ -121,9 +121,12 @@ UPDATE live r SET state = {running}, attempt = attempt + 1, fence = GREATEST(fen
   eligible_at = CASE WHEN demand IS NULL THEN eligible_at END, note = CASE WHEN demand IS NULL THEN note END
 FROM given g JOIN w USING (number)
 WHERE r.id = ANY(ARRAY(SELECT id FROM given)) AND r.id = g.id
-RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
-  (SELECT ARRAY[j.name, j.spec, j.policy, j.owner] FROM jobs j WHERE j.id = r.job_id), r.data,
-  r.queue, CASE WHEN r.pin IS NULL THEN r.priority END, r.pass, r.demand, r.answers
+RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, r.data, r.answers, r.demand, r.pin,
+  r.queue, r.priority, r.pass
+), far AS (
+  SELECT kind, queue, priority, max(pass) AS pass, count(*) FILTER (WHERE demand IS NULL) AS runs,
+    max(ARRAY[pass, id]) FILTER (WHERE demand IS NULL) AS place
+  FROM claimed WHERE pin IS NULL GROUP BY kind, queue, priority
 ), begun AS MATERIALIZED (
   SELECT demand, count(*) AS runs FROM head WHERE id IN (SELECT id FROM given) GROUP BY demand
 ), moved AS (
@@ -140,21 +143,25 @@ RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, 
     AS t(kind, queue, priority, pass) ORDER BY 1, 2, 3
   ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
 )
-SELECT * FROM claimed
-UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM late
-UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_order')) - min(counted),
-  NULL, NULL, (SELECT count(*) FROM found) - (SELECT count(*) FROM best), NULL, (SELECT now FROM c),
-  (SELECT json_object_agg(key, ready_at) FROM moved)::text, NULL,
+SELECT number, id, fence, attempt, job_id, trigger_id, due_at, claimed.kind, name, spec, policy, data, owner, NULL AS secrets,
+  NULL AS source, NULL AS cursor, answers, NULL AS callbacks, demand
+FROM claimed LEFT JOIN LATERAL (SELECT name, spec, policy, owner FROM jobs WHERE jobs.id = claimed.job_id OFFSET 0) AS j ON true
+UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+  NULL FROM late
+UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_order')) - min(counted), NULL, NULL,
+  (SELECT count(*) FROM found) - (SELECT count(*) FROM best), (SELECT now FROM c), NULL,
+  (SELECT json_agg(json_build_array(kind, queue, priority, pass, runs, place)) FROM far)::text,
+  (SELECT json_object_agg(key, ready_at) FROM moved)::text,
   (SELECT json_agg(json_build_array(demand, (SELECT count(*) FROM live r WHERE r.state = {running} AND r.demand = begun.demand)))
    FROM begun)::text,
-  NULL, NULL, NULL, CASE WHEN $26::bigint[] IS NOT NULL THEN (
+  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, CASE WHEN $26::bigint[] IS NOT NULL THEN (
     WITH RECURSIVE d(id) AS (
       (SELECT demand FROM live WHERE state = {blocked} AND reason = 'limit' AND demand > 0 ORDER BY demand LIMIT 1)
       UNION ALL
       SELECT (SELECT r.demand FROM live r WHERE r.state = {blocked} AND r.reason = 'limit' AND r.demand > d.id
               ORDER BY r.demand LIMIT 1) FROM d WHERE d.id IS NOT NULL
     ) SELECT id FROM d WHERE id <> ALL($26) AND id NOT IN (SELECT demand FROM free)
-      AND (id NOT IN (SELECT demand FROM g) OR id IN (SELECT demand FROM head)) LIMIT 1) END, NULL
+      AND (id NOT IN (SELECT demand FROM g) OR id IN (SELECT demand FROM head)) LIMIT 1) END
 FROM k;
 
 -- load_backlog [claim] --
@@ -192,7 +199,9 @@ WITH c AS (
     CASE WHEN x.finished_at < x.started_at THEN (SELECT now FROM c) ELSE
       LEAST(x.finished_at + GREATEST(r.started_at - COALESCE(x.started_at, x.finished_at), 0), (SELECT now FROM c))
     END AS finished_at, r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind,
-    CASE WHEN x.state = {cancelled} AND r.cancel THEN r.reason ELSE x.reason END AS reason, r.node, x.message, x.result, x.output,
+    CASE WHEN x.state = {cancelled} AND r.cancel THEN r.reason ELSE x.reason END AS reason, r.node,
+    CASE WHEN x.state = {cancelled} AND r.cancel_note IS NOT NULL THEN r.cancel_note || COALESCE('; ' || NULLIF(x.message, ''), '')
+      ELSE x.message END AS message, x.result, x.output,
     r.data, r.overlap, r.parent_id, r.task, r.followed
 ), h AS (
   INSERT INTO history ({history_columns})

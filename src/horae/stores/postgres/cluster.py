@@ -43,6 +43,6 @@ class PostgresCluster(PostgresDatabase, NodePart, LeasePart):
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         rows = await self._put(
-            "assign_segments", list(moves), list(moves.values()), lease.name, lease.owner, lease.term
+            "assign_segments", list(moves), list(moves.values()), lease.name, lease.owner, lease.term, self._clock()
         )
         return len(rows) == len(moves)

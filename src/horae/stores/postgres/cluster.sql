@@ -80,8 +80,9 @@ WHERE n.name = ANY($1::text[]) AND x.number NOT IN (SELECT number FROM b);
 
 -- assign_segments [beat] --
 -- Only while the leader's lease is held under its term.
-INSERT INTO segments (segment, owner, term)
-SELECT m.segment, m.owner, 1 FROM unnest($1::smallint[], $2::text[]) AS m(segment, owner)
+INSERT INTO segments (segment, owner, term, since_at)
+SELECT m.segment, m.owner, 1, COALESCE($6::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+FROM unnest($1::smallint[], $2::text[]) AS m(segment, owner)
 WHERE EXISTS (SELECT 1 FROM leases WHERE name = $3 AND owner = $4 AND term = $5 FOR SHARE)
-ON CONFLICT (segment) DO UPDATE SET owner = excluded.owner, term = segments.term + 1
+ON CONFLICT (segment) DO UPDATE SET owner = excluded.owner, term = segments.term + 1, since_at = excluded.since_at
 RETURNING segment;

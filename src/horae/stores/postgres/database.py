@@ -190,6 +190,7 @@ class PostgresDatabase(Database):
                 )
             if await connection.fetchval("SELECT pg_is_in_recovery()"):
                 raise ConfigError("the database is a standby; give the address of the primary", code="E_DB_READ_ONLY")
+            await connection.execute(self.queries["rebase_events"])
 
     async def close(self) -> None:
         for part in (self._fire, self._claim, self._finish, self._submit, self._upkeep, self._beat, self._readers):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import asyncpg
 
@@ -13,10 +13,11 @@ from horae.core.runs.orders import Cancelled
 from horae.stores import limits
 from horae.stores.attempts import has_some_for_servers
 from horae.stores.database import Part, ended_in_parts
+from horae.stores.events import Before
 from horae.stores.idempotency import Known, Taken, has_fired, judge, judge_saves, key_taken, remember
 from horae.stores.parts.following import FollowingPart
 from horae.stores.postgres.arrays import due_rows, submit_arrays
-from horae.stores.postgres.database import PostgresDatabase
+from horae.stores.postgres.events import PostgresEvents
 from horae.stores.postgres.lanes import Connection, Cut
 from horae.stores.queries import JOB_COLUMNS
 from horae.stores.rows import encode, from_json, job_values
@@ -24,7 +25,7 @@ from horae.stores.rows import encode, from_json, job_values
 COPY_FROM = 500  # jobs in one submit from which COPY beats INSERT … unnest
 
 
-class PostgresDefinitions(PostgresDatabase, FollowingPart):
+class PostgresDefinitions(PostgresEvents, FollowingPart):
     """Jobs and triggers."""
 
     async def allocate(self, jobs: int, triggers: int) -> tuple[Sequence[int], Sequence[int]]:
@@ -120,8 +121,10 @@ class PostgresDefinitions(PostgresDatabase, FollowingPart):
             rows = await connection.fetch(self.queries["lock_jobs"], [save.job.id for save in saves])
             # Asked under the lock: a twin of this request that was faster has bumped the version, and its key is seen.
             known = await self._known(connection, [save.idempotency for save in saves])
-            before = {row[0]: [doc["id"] for doc in from_json(row[2])] for row in rows}
-            due = await connection.fetch(self.queries["lock_due"], [one for ids in before.values() for one in ids])
+            before = {row[0]: from_json(row[2]) for row in rows}
+            due = await connection.fetch(
+                self.queries["lock_due"], [doc["id"] for docs in before.values() for doc in docs]
+            )
             judged = judge_saves(saves, known, {row[0]: row[1] for row in rows}, dict(due))
             if jobs := [save.job for save in judged.done]:
                 await self._save(connection, jobs, before)
@@ -130,9 +133,9 @@ class PostgresDefinitions(PostgresDatabase, FollowingPart):
 
         return await self._retried(self._submit, write)
 
-    async def _save(self, connection: Connection, jobs: Sequence[Job], before: Mapping[int, Sequence[int]]) -> None:
+    async def _save(self, connection: Connection, jobs: Sequence[Job], before: Before) -> None:
         kept = {t.id for job in jobs for t in job.triggers}
-        gone = [trigger_id for job in jobs for trigger_id in before[job.id] if trigger_id not in kept]
+        gone = [doc["id"] for job in jobs for doc in before[job.id] if doc["id"] not in kept]
         await self._walk(connection, self._refuse_cycles(jobs))
         try:
             await connection.execute(self.queries["save_jobs"], *submit_arrays(jobs))
@@ -142,6 +145,7 @@ class PostgresDefinitions(PostgresDatabase, FollowingPart):
             await connection.execute(self.queries["drop_due"], gone)
         await self._walk(connection, self._mark_followed(jobs))
         await self._walk(connection, self._note_changed([job.id for job in jobs]))
+        await self._walk(connection, self._tell_triggers(jobs, before))
 
     async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
         async def bury(connection: Connection) -> Part | None:
@@ -164,14 +168,14 @@ class PostgresDefinitions(PostgresDatabase, FollowingPart):
 
         return await ended_in_parts(lambda: self._retried(self._submit, bury))
 
-    async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
-        return await self._retried(self._submit, lambda connection: self._end(connection, run_ids, reason))
+    async def cancel(self, run_ids: Sequence[int], reason: str, note: str = "") -> Cancelled:
+        return await self._retried(self._submit, lambda connection: self._end(connection, run_ids, reason, note=note))
 
     async def _end(
-        self, connection: Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True
+        self, connection: Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True, note: str = ""
     ) -> Cancelled:
         now = await self._moment(connection)
-        rows = await connection.fetch(self.queries["cancel"], run_ids, reason, now)
+        rows = await connection.fetch(self.queries["cancel"], run_ids, reason, now, note)
         jobs = [row[2] for row in rows if row[2] is not None]
         promoted = await connection.fetch(self.queries["promote"], jobs) if jobs and promote else ()
         marked = frozenset(row[0] for row in rows if row[4])

@@ -83,12 +83,12 @@ WITH w AS (
 ), h AS (
   INSERT INTO history ({history_columns})
   SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL, {cancelled}, attempt, priority, lost, kind,
-    $2::text, node, '', NULL, NULL, data, parent_id, task, followed
+    $2::text, node, $4::text, NULL, NULL, data, parent_id, task, followed
   FROM w
 ), a AS (
-  UPDATE live SET cancel = true, reason = $2::text WHERE id = ANY($1::bigint[]) AND state = {running} RETURNING id, node
+  UPDATE live SET cancel = true, reason = $2::text, cancel_note = NULLIF($4::text, '') WHERE id = ANY($1::bigint[]) AND state = {running} RETURNING id, node
 ), m AS (
-  UPDATE live SET cancel = true, reason = $2::text, eligible_at = NULL
+  UPDATE live SET cancel = true, reason = $2::text, cancel_note = NULLIF($4::text, ''), eligible_at = NULL
   WHERE id = ANY($1::bigint[]) AND state = {blocked} AND (reason = 'children' OR cancel) RETURNING id, job_id
 ), e AS (
   INSERT INTO endings (kind, run_id, job_id, parent_id, name) SELECT 'cancel', id, job_id, id, $2::text FROM m

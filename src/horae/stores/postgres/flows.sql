@@ -61,7 +61,8 @@ WITH x AS (
 ), h AS (
   INSERT INTO history ({history_columns})
   SELECT id, job_id, trigger_id, due_at, created_at, started_at, $6, NULL, fence, NULL, end_state, attempt, priority, lost,
-    kind, end_reason, node, message, result, NULL, data, parent_id, task, followed
+    kind, end_reason, node, CASE WHEN end_state = {cancelled} THEN COALESCE(cancel_note, message) ELSE message END, result, NULL,
+    data, parent_id, task, followed
   FROM d
 )
 SELECT CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END, followed FROM d;

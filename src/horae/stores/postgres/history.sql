@@ -1,18 +1,8 @@
--- is_watching_ended --
-SELECT tgenabled <> 'D' FROM pg_trigger WHERE tgrelid = 'history'::regclass AND tgname = 'history_untold';
-
--- watch_ended --
-ALTER TABLE history ENABLE TRIGGER history_untold;
-
--- unwatch_ended --
-ALTER TABLE history DISABLE TRIGGER history_untold;
-
 -- purge --
 -- Answers the jobs whose runs went.
 WITH gone AS (DELETE FROM history WHERE id = ANY($1::bigint[]) RETURNING job_id),
   a AS (DELETE FROM attempts WHERE run_id = ANY($1::bigint[])),
-  f AS (DELETE FROM flows WHERE run_id = ANY($1::bigint[])),
-  u AS (DELETE FROM untold WHERE run_id = ANY($1::bigint[]))
+  f AS (DELETE FROM flows WHERE run_id = ANY($1::bigint[]))
 SELECT DISTINCT job_id FROM gone;
 
 -- outdated_attempts --

@@ -35,6 +35,13 @@ class Begin(NamedTuple):
     marks: list[tuple[str, int, int, int, int]]  # line, place
 
 
+class Taken(NamedTuple):
+    """What a claim took of runs that were pinned to nobody and demanded nothing."""
+
+    runs: int
+    places: Sequence[tuple[Line, Place]]  # of each line, the last one
+
+
 class Marks:
     def __init__(self, elapsed: Callable[[], float] = time.monotonic) -> None:
         self._elapsed = elapsed
@@ -56,17 +63,15 @@ class Marks:
             gaps.append((kind, queue, LOWEST, above - 1))
         return Begin([gap for gap in gaps if gap[2] <= gap[3]], marks)
 
-    def note(
-        self, labels: Sequence[str], begin: Begin, stepped: int, taken: Sequence[tuple[Line, Place]], seconds: float
-    ) -> None:
-        """After a claim that went by so many entries, and took these that were pinned to nobody."""
+    def note(self, labels: Sequence[str], begin: Begin, stepped: int, taken: Taken, seconds: float) -> None:
+        """After a claim that went by so many entries, and took these."""
         key = tuple(labels)
         if not begin.marks:
-            if stepped <= FEW + 3 * len(taken):
+            if stepped <= FEW + 3 * taken.runs:
                 return
             self._sweep_at[key] = self._elapsed() + max(SWEEP, SHARE * seconds)
         last = self._last.setdefault(key, {})
-        for line, place in taken:
+        for line, place in taken.places:
             places = last.setdefault((line.kind, line.queue), {})
             places[line.priority] = max(places.get(line.priority, (0, 0)), place)
 

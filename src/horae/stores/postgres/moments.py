@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from horae.core.model import Moment, Overlap, State
 from horae.core.policy.grants import Grants
@@ -36,11 +37,10 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
     ) -> Fired:
         arrays = [*fire_arrays(fires, self._lines), list(terms or ()), list((terms or {}).values())]
         if lend is None and not any(f.passed or f.reserve or f.run.overlap >= Overlap.QUEUE for f in fires):
-            advanced, _, made, skipped, now, refused = await self._row(self._fire, "fire", self._clock(), *arrays)
-            return Fired(set(advanced or ()), len(made or ()), skipped, now, frozenset(refused))
+            return await self._fire_plainly(arrays, is_apart=len({f.run.job_id for f in fires}) == len(fires))
 
         async def transact(connection: Connection) -> Fired:
-            row = await connection.fetchrow(self.queries["fire"], self._clock(), *arrays)
+            row = await connection.fetchrow(self.queries["fire"], self._clock(), *arrays, False)
             assert row is not None
             advanced, reserved_ids, made_ids, skipped, now, refused = row
             made, run_ids = set(made_ids or ()), dict(zip(advanced or (), reserved_ids or (), strict=True))
@@ -60,6 +60,18 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
             return Fired(set(run_ids), len(made), skipped, now, frozenset(refused), reserved)
 
         return await self._retried(self._fire if lend is None else self._claim, transact)
+
+    async def _fire_plainly(self, arrays: Sequence[Any], *, is_apart: bool) -> Fired:
+        """In one statement. `is_apart`: all are of different jobs."""
+        ways = iter((is_apart,))
+
+        async def fetch(connection: Connection) -> Fired:
+            row = await connection.fetchrow(self.queries["fire"], self._clock(), *arrays, next(ways, False))
+            assert row is not None
+            advanced, _, made, skipped, now, refused = row
+            return Fired(set(advanced or ()), len(made or ()), skipped, now, frozenset(refused))
+
+        return await self._repeated(self._fire, fetch)
 
     async def _pass(self, connection: Connection, fires: Sequence[Fire], run_ids: dict[int, int], now: Moment) -> None:
         rows = [
@@ -84,7 +96,8 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
             )  # fmt: skip
             return outcome
         if new.overlap == Overlap.REPLACE:
-            ended = await self._end(connection, [*waiting, *([holder[0]] if holder else [])], "replaced", promote=False)
+            older, note = [*waiting, *([holder[0]] if holder else [])], f"replaced by run {run_id}"
+            ended = await self._end(connection, older, "replaced", promote=False, note=note)
             holder = holder if holder and holder[0] not in ended.ended else None
         outcome = FOLLOWING if holder else waiting_outcome(new)
         share = share_of(new)

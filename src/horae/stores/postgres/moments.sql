@@ -32,6 +32,8 @@ FROM due d WHERE d.trigger_id = ANY($1::bigint[]);
 -- history at once; those of `queue` and `replace` are left to the caller.
 -- Kind, queue and priority are those of the share ($22 …) to which a run belongs, the first unless it is said. Shares
 -- are locked in one order, before anything else, and move on with the runs that were made.
+-- Where all are of different jobs ($30), gates are looked at first: an insert that may meet another writes a record more
+-- for each run. Whoever takes a gate meanwhile makes it fail, and it is tried again the other way.
 WITH s AS MATERIALIZED (
   SELECT array_agg(GREATEST(g.now_at,
     (SELECT h.pass FROM shares h WHERE h.kind = g.kind AND h.queue = g.queue AND h.priority = g.priority AND h.key = g.key
@@ -64,15 +66,24 @@ WITH s AS MATERIALIZED (
     AND d.trigger_id = v.trigger_id AND d.version = v.version AND v.newest <= (SELECT now FROM c)
     AND v.newest < v.next_at AND v.segment <> ALL (ARRAY(SELECT segment FROM stale))
   RETURNING d.job_id, v.*
-), made AS (
-  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
-                    needs, data, queue, pass, demand, followed, depends)
-  SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), CASE WHEN overlap <> 1 THEN job_id END, start_by,
+), new AS (
+  SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), CASE WHEN overlap <> 1 THEN job_id END AS gate, start_by,
     {waiting_state}, {waiting_reason}, ($24::smallint[])[share], overlap, ($22::text[])[share], needs::text[], data,
     ($23::smallint[])[share], pass, demand, followed, depends
   FROM fired WHERE born ORDER BY due_at
-  ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
+), apart AS (
+  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
+                    needs, data, queue, pass, demand, followed, depends)
+  SELECT * FROM new WHERE $30::bool AND (gate IS NULL OR (SELECT l.id FROM live l WHERE l.gate = new.gate) IS NULL)
   RETURNING id
+), beside AS (
+  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
+                    needs, data, queue, pass, demand, followed, depends)
+  SELECT * FROM new WHERE NOT $30::bool
+  ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
+  RETURNING id, gate
+), made AS (
+  SELECT id, NULL::bigint AS gate FROM apart UNION ALL SELECT id, gate FROM beside
 ), moved AS (
   INSERT INTO shares (kind, queue, priority, key, pass)
   SELECT ($22::text[])[share] AS kind, ($23::smallint[])[share] AS queue, ($24::smallint[])[share] AS priority,
@@ -82,9 +93,10 @@ WITH s AS MATERIALIZED (
 ), skipped AS (
   INSERT INTO history ({history_columns})
   SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped}, 0,
-    ($24::smallint[])[share], 0, ($22::text[])[share], 'overlap', NULL, 'another run of this job was live', NULL, NULL, data, NULL,
-    NULL, followed
-  FROM fired WHERE born AND overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+    ($24::smallint[])[share], 0, ($22::text[])[share], 'overlap', NULL,
+    'another run of this job was live' || COALESCE(': run ' || COALESCE(m.id, (SELECT l.id FROM live l WHERE l.gate = fired.job_id)), ''), NULL, NULL, data,
+    NULL, NULL, followed
+  FROM fired LEFT JOIN made m ON m.gate = fired.job_id WHERE born AND overlap = 0 AND run_id NOT IN (SELECT id FROM made)
   RETURNING id
 )
 SELECT (SELECT array_agg(trigger_id) FROM fired), (SELECT array_agg(run_id) FROM fired),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horae.core.definitions import Group, Receipt
-from horae.core.model import Moment, Overlap, Run
+from horae.core.model import Moment, Overlap, Reason, Run, State
 from horae.core.runs.orders import MadeRun, Order, Outcome, Swept
 from horae.stores import limits, orders
 from horae.stores.idempotency import replay_group
@@ -17,6 +17,7 @@ from horae.stores.parts.writes import LOCK_RETRY
 from horae.stores.postgres.arrays import calm_rows, columns, group_row, order_rows
 from horae.stores.postgres.lanes import Connection, Cut
 from horae.stores.postgres.moments import PostgresMoments
+from horae.stores.rows import from_json
 
 
 class PostgresOrders(PostgresMoments):
@@ -89,21 +90,22 @@ class PostgresOrders(PostgresMoments):
             self.queries["enqueue"], self._clock(), *order_rows(asked, self._lines), *group_row(group)
         )
         assert row is not None
-        versions, run_ids, made_ids, now = row
-        made = set(made_ids)
+        versions, run_ids, made_ids, now, said = row
+        made, skipped = set(made_ids), from_json(said or "{}")
         return [
             orders.refused(order, version)
             if run_id is None
             else orders.receipt(order.made(run_id, now), _outcome(order, now), now)
             if run_id in made
-            else await self._unmade(connection, order.made(run_id, now), now)
+            else await self._unmade(connection, order.made(run_id, now), skipped.get(str(run_id), ""), now)
             for order, version, run_id in zip(asked, versions, run_ids, strict=True)
         ]
 
-    async def _unmade(self, connection: Connection, made: MadeRun, now: Moment) -> Receipt:
-        """Of an order that met another run of its job."""
+    async def _unmade(self, connection: Connection, made: MadeRun, said: str, now: Moment) -> Receipt:
+        """Of an order that met another run of its job; `said`: its message, if it was skipped by that."""
+        skipped = Outcome(State.SKIPPED, Reason.OVERLAP, said)
         waits = made.run.overlap >= Overlap.QUEUE
-        return orders.receipt(made, await self._follow(connection, made, now) if waits else orders.OVERLAPPED, now)
+        return orders.receipt(made, await self._follow(connection, made, now) if waits else skipped, now)
 
     async def sweep(self) -> Swept:
         row = (await self._get("look_over", self._clock()))[0]

@@ -4,7 +4,8 @@
 -- nor do jobs that are deleted or of another version by now. Those that are left are locked against their deletion and
 -- change, which would not see what is being made here. Who waits for a later moment takes no gate. `forbid` runs that
 -- find it taken become history at once; those of `queue` and `replace` are left to the caller.
--- Shares are locked before keys and gates, by everybody, so that nobody waits in a circle; see `fire`.
+-- Shares are locked before keys and gates, by everybody, so that nobody waits in a circle; see `fire`. What takes no gate
+-- meets nobody, and is written without a look.
 WITH c AS (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), alive AS MATERIALIZED (
@@ -52,17 +53,27 @@ WITH c AS (
     (SELECT at FROM s)[place] + COALESCE(nth, number) * ($8::bigint[])[place] AS pass
   FROM v WHERE (key IS NULL OR (scope, key) IN (SELECT scope, key FROM keyed))
     AND ($11::text IS NULL OR EXISTS (SELECT FROM grouped))
-), made AS (
-  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, eligible_at, state, reason, priority, overlap, kind,
-                    needs, data, pin, queue, pass, share, demand, parent_id, task, followed, resumes, depends)
-  SELECT run_id, job_id, trigger_id, due_at, made_at, CASE WHEN overlap <> 1 AND is_later IS NOT TRUE THEN job_id END,
+), new AS (
+  SELECT run_id, job_id, trigger_id, due_at, made_at, CASE WHEN overlap <> 1 AND is_later IS NOT TRUE THEN job_id END AS gate,
     COALESCE(due_at + start_within, start_by), CASE WHEN is_later THEN run_at END,
     CASE WHEN is_later THEN {blocked} ELSE {waiting_state} END, CASE WHEN is_later THEN 'later' ELSE {waiting_reason} END,
     priority, overlap, kind, needs::text[], data, pin, queue, pass,
     CASE WHEN is_later THEN ($8::bigint[])[place] || ' ' || ($7::text[])[place] END, demand,
     parent_id, task, followed, resumes, depends
-  FROM fresh ORDER BY number ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
+  FROM fresh ORDER BY number
+), apart AS (
+  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, eligible_at, state, reason, priority, overlap, kind,
+                    needs, data, pin, queue, pass, share, demand, parent_id, task, followed, resumes, depends)
+  SELECT * FROM new WHERE gate IS NULL
   RETURNING id
+), beside AS (
+  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, eligible_at, state, reason, priority, overlap, kind,
+                    needs, data, pin, queue, pass, share, demand, parent_id, task, followed, resumes, depends)
+  SELECT * FROM new WHERE gate IS NOT NULL
+  ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
+  RETURNING id, gate
+), made AS (
+  SELECT id, NULL::bigint AS gate FROM apart UNION ALL SELECT id, gate FROM beside
 ), moved AS (
   INSERT INTO shares (kind, queue, priority, key, pass)
   SELECT ($4::text[])[place] AS kind, ($5::smallint[])[place] AS queue, ($6::smallint[])[place] AS priority,
@@ -72,12 +83,14 @@ WITH c AS (
 ), skipped AS (
   INSERT INTO history ({history_columns})
   SELECT run_id, job_id, trigger_id, due_at, made_at, NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped}, 0, priority, 0, kind,
-    'overlap', NULL, 'another run of this job was live', NULL, NULL, data, parent_id, task, followed
-  FROM fresh WHERE overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+    'overlap', NULL, 'another run of this job was live' || COALESCE(': run ' || COALESCE(m.id, (SELECT l.id FROM live l WHERE l.gate = fresh.job_id)), ''), NULL,
+    NULL, data, parent_id, task, followed
+  FROM fresh LEFT JOIN made m ON m.gate = fresh.job_id WHERE overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+  RETURNING id, message
 )
 SELECT ARRAY(SELECT found FROM asked ORDER BY number),
   ARRAY(SELECT f.run_id FROM asked LEFT JOIN fresh f USING (number) ORDER BY number),
-  ARRAY(SELECT id FROM made), (SELECT now FROM c);
+  ARRAY(SELECT id FROM made), (SELECT now FROM c), (SELECT json_object_agg(id, message) FROM skipped);
 
 -- calm --
 -- Orders that wait for others of their kind, each in the place of the one that does: of several in one batch, the last.

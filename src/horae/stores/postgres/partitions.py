@@ -46,6 +46,9 @@ INDEXES = {
     "history_state": "(state, id) WHERE state > 10",
     "history_parent": "(parent_id) WHERE parent_id IS NOT NULL",
 }
+ENDED = """CREATE TRIGGER history_ended AFTER INSERT ON history
+REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION tell_ended()"""
+# Nodes of the release before this one look whether it is there; it does nothing.
 UNTOLD = """CREATE TRIGGER history_untold AFTER INSERT ON history
 REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION note_untold()"""
 FOLLOWED = """CREATE TRIGGER history_followed AFTER INSERT ON history
@@ -127,7 +130,6 @@ async def drop(connection: Connection, part: HistoryPart) -> None:
     """Drop a partition that `outdated` named, with the attempts of its runs."""
     span = f"run_id >= {part.first:d} AND run_id < {part.end:d}"
     await connection.execute(f"DELETE FROM attempts WHERE {span}")  # noqa: S608
-    await connection.execute(f"DELETE FROM untold WHERE {span}")  # noqa: S608
     await connection.execute(f"DELETE FROM flows WHERE {span}")  # noqa: S608
     await _exclusively(connection, [f"DROP TABLE {part.name}"])
     log.info("history.dropped", first=part.first, end=part.end)
@@ -212,9 +214,6 @@ async def _move(connection: Connection) -> None:
     try:
         views = await connection.fetch(VIEWS)
         grants = await connection.fetch(GRANTS)
-        is_told = await connection.fetchval(
-            "SELECT tgenabled <> 'D' FROM pg_trigger WHERE tgrelid = 'history'::regclass AND tgname = 'history_untold'"
-        )
         steps = [
             "ALTER TABLE history RENAME TO history_0",
             *(f"ALTER INDEX {name} RENAME TO {name}_0" for name in ("history_pkey", *INDEXES)),
@@ -228,9 +227,10 @@ async def _move(connection: Connection) -> None:
             # comes through the parent, and a view would go on reading the lowest partition.
             "DROP TRIGGER history_untold ON history_0",
             "DROP TRIGGER history_followed ON history_0",
+            "DROP TRIGGER history_ended ON history_0",
             UNTOLD,
             FOLLOWED,
-            *([] if is_told else ["ALTER TABLE history DISABLE TRIGGER history_untold"]),
+            ENDED,
             *(f"CREATE OR REPLACE VIEW {name} AS {text}" for name, text in views),
             *(f"GRANT {privilege} ON history TO {who}" for privilege, who in grants),
         ]

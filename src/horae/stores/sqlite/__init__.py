@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from horae.stores.insight.durations import DurationPart
+from horae.stores.insight.explaining import ExplainingPart
 from horae.stores.parts.attempts import AttemptPart
-from horae.stores.parts.history import PastPart
 from horae.stores.parts.limits import LimitPart
 from horae.stores.parts.moments import MomentPart
 from horae.stores.parts.queues import QueuePart
@@ -28,8 +28,8 @@ class SqliteStore(
     AttemptPart,
     LimitPart,
     MomentPart,
+    ExplainingPart,
     SearchPart,
-    PastPart,
     DurationPart,
     VaultPart,
     QueuePart,

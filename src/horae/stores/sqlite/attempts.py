@@ -182,7 +182,6 @@ class SqliteAttempts(SqliteFlows, WritePart, LimitPart):
             self._run(connection, "purge_attempts", ids)
             self._run(connection, "purge_flows", ids)
             jobs = {row[0] for row in self._run(connection, "purge", ids).fetchall()}
-            self._run(connection, "forget_untold", ids)
             self._run(connection, "drop_cursors", encode(sorted(jobs)))
 
         await self._do(write)

@@ -3,7 +3,7 @@ SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h
 FROM (SELECT value AS job_id FROM json_each($1)) AS j;
 
 -- load_held [finish] --
-SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id, l.job_id
+SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id, l.job_id, l.note
 FROM live l JOIN jobs j ON j.id = l.job_id WHERE l.id IN (SELECT value FROM json_each($1)) AND l.state = {running};
 
 -- open_queues --
@@ -66,7 +66,9 @@ WITH x(id, state, reason, started_at, finished_at, exit_code, message, result, o
 INSERT INTO history ({history_columns})
 SELECT r.id, r.job_id, r.trigger_id, r.due_at, r.created_at, COALESCE(x.started_at, r.started_at), x.finished_at, NULL,
   r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind,
-  CASE WHEN x.state = {cancelled} AND r.cancel THEN r.reason ELSE x.reason END, r.node, x.message, x.result, x.output, r.data,
+  CASE WHEN x.state = {cancelled} AND r.cancel THEN r.reason ELSE x.reason END, r.node,
+  CASE WHEN x.state = {cancelled} AND r.cancel_note IS NOT NULL THEN r.cancel_note || COALESCE('; ' || NULLIF(x.message, ''), '')
+    ELSE x.message END, x.result, x.output, r.data,
   r.parent_id, r.task, r.followed
 FROM x CROSS JOIN live r ON r.id = x.id;
 

@@ -10,7 +10,7 @@ from horae.core.model import Lease
 from horae.core.signs import Beat, NewLine, Sign
 from horae.errors import Superseded
 from horae.stores.parts.cluster import LeasePart, NodePart, beat_of
-from horae.stores.rows import encode
+from horae.stores.rows import Row, encode
 from horae.stores.sqlite.database import SqliteDatabase
 
 
@@ -44,5 +44,11 @@ class SqliteCluster(SqliteDatabase, NodePart, LeasePart):
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         text = json.dumps(moves)
-        rows = await self._put("assign_segments", text, lease.name, lease.owner, lease.term)
-        return len(rows) == len(moves)
+
+        def write(connection: sqlite3.Connection) -> list[Row]:
+            now = self._clock()
+            rows = self._run(connection, "assign_segments", text, lease.name, lease.owner, lease.term, now).fetchall()
+            self._run(connection, "tell_segments", now, encode([row[0] for row in rows]))
+            return rows
+
+        return len(await self._do(write)) == len(moves)

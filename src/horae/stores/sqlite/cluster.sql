@@ -34,8 +34,8 @@ SELECT count(*), COALESCE(sum({digest}), 0) FROM live WHERE node = $1 AND state 
 SELECT id, fence FROM live WHERE cancel AND node = $1 AND state = {running};
 
 -- assign_segments [beat] --
-INSERT INTO segments (segment, owner, term)
-SELECT m.key, m.value, 1 FROM json_each($1) m
+INSERT INTO segments (segment, owner, term, since_at)
+SELECT m.key, m.value, 1, $5 FROM json_each($1) m
 WHERE EXISTS (SELECT 1 FROM leases WHERE name = $2 AND owner = $3 AND term = $4)
-ON CONFLICT (segment) DO UPDATE SET owner = excluded.owner, term = segments.term + 1
+ON CONFLICT (segment) DO UPDATE SET owner = excluded.owner, term = segments.term + 1, since_at = excluded.since_at
 RETURNING segment;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from horae.core.definitions import Idempotency, Receipt, Save, Submission
@@ -12,14 +12,18 @@ from horae.core.runs.orders import NEVER, Cancelled
 from horae.stores import limits
 from horae.stores.attempts import has_some_for_servers
 from horae.stores.database import Part, ended_in_parts
+from horae.stores.events import Before, EventPart
 from horae.stores.idempotency import Known, Taken, has_fired, judge, judge_saves, key_taken, remember
 from horae.stores.parts.following import FollowingPart
 from horae.stores.rows import encode, from_json, job_values
 from horae.stores.sqlite.database import SqliteDatabase
 
 
-class SqliteDefinitions(SqliteDatabase, FollowingPart):
+class SqliteDefinitions(SqliteDatabase, FollowingPart, EventPart):
     """Jobs and triggers."""
+
+    async def events_delay(self) -> float:
+        return 0.0  # there is one writer, and no transaction of his is open while somebody reads
 
     async def allocate(self, jobs: int, triggers: int) -> tuple[Sequence[int], Sequence[int]]:
         """From memory: the counters are stored with the rows that use them, so a crash loses nothing."""
@@ -64,8 +68,8 @@ class SqliteDefinitions(SqliteDatabase, FollowingPart):
     async def save_jobs(self, saves: Sequence[Save]) -> list[Receipt | None]:
         def write(connection: sqlite3.Connection) -> list[Receipt | None]:
             rows = self._run(connection, "lock_jobs", encode([save.job.id for save in saves])).fetchall()
-            before = {row[0]: [doc["id"] for doc in from_json(row[2])] for row in rows}
-            due = self._run(connection, "due_of", encode([one for ids in before.values() for one in ids]))
+            before = {row[0]: from_json(row[2]) for row in rows}
+            due = self._run(connection, "due_of", encode([doc["id"] for docs in before.values() for doc in docs]))
             fired = {row[0]: row[2] for row in due}
             known = self._known(connection, [save.idempotency for save in saves])
             judged = judge_saves(saves, known, {row[0]: row[1] for row in rows}, fired)
@@ -76,18 +80,19 @@ class SqliteDefinitions(SqliteDatabase, FollowingPart):
 
         return await self._do(write)
 
-    def _save(self, connection: sqlite3.Connection, jobs: Sequence[Job], before: Mapping[int, Sequence[int]]) -> None:
+    def _save(self, connection: sqlite3.Connection, jobs: Sequence[Job], before: Before) -> None:
         self._walk(connection, self._refuse_cycles(jobs))
         try:
             self._rows(connection, "save_jobs", [job_values(job) for job in jobs])
         except sqlite3.IntegrityError as error:
             raise key_taken(jobs[0]) from error
         kept = {t.id for job in jobs for t in job.triggers}
-        gone = [trigger_id for job in jobs for trigger_id in before[job.id] if trigger_id not in kept]
+        gone = [doc["id"] for job in jobs for doc in before[job.id] if doc["id"] not in kept]
         self._run(connection, "drop_due", encode(gone))
         self._rows(connection, "save_due", _due_rows(jobs))
         self._walk(connection, self._mark_followed(jobs))
         self._walk(connection, self._note_changed([job.id for job in jobs]))
+        self._walk(connection, self._tell_triggers(jobs, before))
         self._save_ids(connection)
 
     async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
@@ -110,29 +115,30 @@ class SqliteDefinitions(SqliteDatabase, FollowingPart):
 
         return await ended_in_parts(lambda: self._do(write))
 
-    async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
-        return await self._do(lambda connection: self._end(connection, run_ids, reason))
+    async def cancel(self, run_ids: Sequence[int], reason: str, note: str = "") -> Cancelled:
+        return await self._do(lambda connection: self._end(connection, run_ids, reason, note=note))
 
     def _end(
-        self, connection: sqlite3.Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True
-    ) -> Cancelled:
+        self, connection: sqlite3.Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True,
+        note: str = "",
+    ) -> Cancelled:  # fmt: skip
         rows = self._run(connection, "look_up_live", encode(list(run_ids))).fetchall()
         marked = [row[0] for row in rows if row[5]]
         waiting = [row for row in rows if row[1] != State.RUNNING and not row[5]]
         ended = [row[0] for row in waiting]
         asked = {row[0]: row[2] for row in rows if row[1] == State.RUNNING}
-        self._bury(connection, ended, State.CANCELLED, reason, "")
-        self._run(connection, "ask_cancel", encode(list(asked)), reason)
-        self._mark(connection, marked, reason)
+        self._bury(connection, ended, State.CANCELLED, reason, note)
+        self._run(connection, "ask_cancel", encode(list(asked)), reason, note or None)
+        self._mark(connection, marked, reason, note)
         jobs = [row[3] for row in waiting if row[3] is not None]
         promoted = self._run(connection, "promote", encode(jobs)).fetchall() if jobs and promote else []
         is_noted = bool(marked) or any(row[4] for row in waiting) or has_some_for_servers(promoted)
         return Cancelled(set(ended), asked, len(promoted), frozenset(marked), is_noted)
 
-    def _mark(self, connection: sqlite3.Connection, ids: Sequence[int], reason: str) -> None:
+    def _mark(self, connection: sqlite3.Connection, ids: Sequence[int], reason: str, note: str = "") -> None:
         """Of runs that wait for their children, which end first (ports.store.flows)."""
         if ids:
-            self._run(connection, "mark_parents", encode(ids), reason)
+            self._run(connection, "mark_parents", encode(ids), reason, note or None)
             self._run(connection, "note_cancel", encode(ids))
 
     def _bury(self, connection: sqlite3.Connection, ids: Sequence[int], state: State, reason: str, why: str) -> None:

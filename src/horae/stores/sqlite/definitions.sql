@@ -66,4 +66,4 @@ SELECT id, state, node, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id 
 FROM live WHERE id IN (SELECT value FROM json_each($1));
 
 -- ask_cancel --
-UPDATE live SET cancel = 1, reason = $2 WHERE id IN (SELECT value FROM json_each($1));
+UPDATE live SET cancel = 1, reason = $2, cancel_note = $3 WHERE id IN (SELECT value FROM json_each($1));

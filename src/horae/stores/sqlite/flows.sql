@@ -32,7 +32,9 @@ RETURNING run_id;
 WITH x(id, state, reason, message, result, now) AS (VALUES {rows})
 INSERT INTO history ({history_columns})
 SELECT r.id, r.job_id, r.trigger_id, r.due_at, r.created_at, r.started_at, x.now, NULL, r.fence, NULL, x.state, r.attempt,
-  r.priority, r.lost, r.kind, x.reason, r.node, x.message, x.result, NULL, r.data, r.parent_id, r.task, r.followed
+  r.priority, r.lost, r.kind, x.reason, r.node,
+  CASE WHEN x.state = {cancelled} THEN COALESCE(r.cancel_note, x.message) ELSE x.message END, x.result, NULL, r.data, r.parent_id,
+  r.task, r.followed
 FROM x CROSS JOIN live r ON r.id = x.id;
 
 -- gates_of --
@@ -44,4 +46,4 @@ SELECT l.id FROM live l WHERE l.state = {blocked} AND l.reason = 'children' AND 
   AND EXISTS (SELECT 1 FROM flows f WHERE f.run_id = l.id) ORDER BY l.eligible_at LIMIT $2;
 
 -- mark_parents --
-UPDATE live SET cancel = 1, reason = $2, eligible_at = NULL WHERE id IN (SELECT value FROM json_each($1));
+UPDATE live SET cancel = 1, reason = $2, cancel_note = $3, eligible_at = NULL WHERE id IN (SELECT value FROM json_each($1));

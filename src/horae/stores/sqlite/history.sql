@@ -1,13 +1,3 @@
--- is_watching_ended --
-SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND name = 'history_untold';
-
--- watch_ended --
-CREATE TRIGGER IF NOT EXISTS history_untold AFTER INSERT ON history
-BEGIN INSERT OR IGNORE INTO untold (run_id) VALUES (new.id); END;
-
--- unwatch_ended --
-DROP TRIGGER IF EXISTS history_untold;
-
 -- purge --
 DELETE FROM history WHERE id IN (SELECT value FROM json_each($1)) RETURNING job_id;
 

@@ -9,7 +9,7 @@ from typing import Any
 from horae.core.model import Moment, Overlap, State
 from horae.core.policy import order
 from horae.core.runs.orders import Definition, Due, Fire, Fired, Lend, MadeRun, NewRun, Outcome
-from horae.stores.orders import FOLLOWING, OVERLAPPED, TIMED, full, kept_share, waiting_outcome
+from horae.stores.orders import FOLLOWING, TIMED, full, kept_share, overlapped, waiting_outcome
 from horae.stores.parts.loans import LoanPart
 from horae.stores.rows import definition_from_row, encode, from_json
 from horae.stores.sqlite.definitions import SqliteDefinitions
@@ -73,7 +73,7 @@ class SqliteMoments(SqliteDefinitions, LoanPart):
     def _bear(self, connection: sqlite3.Connection, born: Sequence[MadeRun], now: Moment) -> list[Outcome]:
         """Write new runs as their overlap policy decides."""
         gated = [made.run.job_id for made in born if made.run.overlap != Overlap.ALLOW]
-        taken = set(self._json(connection, "taken_gates", encode(gated))) if gated else set()
+        taken = dict(self._json(connection, "taken_gates", encode(gated))) if gated else {}  # job → who has its gate
         outcomes: list[Outcome] = []
         live, past = [], []
         for made in born:
@@ -82,12 +82,12 @@ class SqliteMoments(SqliteDefinitions, LoanPart):
                 outcomes.append(waiting_outcome(new))
                 live.append((made, outcomes[-1]))
             elif new.overlap == Overlap.FORBID:
-                outcomes.append(OVERLAPPED)
-                past.append(_skipped_row(made, OVERLAPPED.message, now))
+                outcomes.append(overlapped(taken[new.job_id]))
+                past.append(_skipped_row(made, outcomes[-1].message, now))
             else:
                 outcomes.append(FOLLOWING)
             if new.overlap != Overlap.ALLOW:
-                taken.add(new.job_id)
+                taken.setdefault(new.job_id, made.run_id)
         self._insert(connection, live)
         self._rows(connection, "insert_history", past)
         return [
@@ -105,7 +105,8 @@ class SqliteMoments(SqliteDefinitions, LoanPart):
             return outcome
         holder = self._run(connection, "gate_holder", new.job_id).fetchone()
         if new.overlap == Overlap.REPLACE:
-            ended = self._end(connection, [*waiting, *([holder[0]] if holder else [])], "replaced", promote=False)
+            older, note = [*waiting, *([holder[0]] if holder else [])], f"replaced by run {made.run_id}"
+            ended = self._end(connection, older, "replaced", promote=False, note=note)
             holder = holder if holder and holder[0] not in ended.ended else None
         outcome = FOLLOWING if holder else waiting_outcome(new)
         self._insert(connection, [(made, outcome)])

@@ -38,7 +38,7 @@ UPDATE due SET next_at = v.next_at, last_at = COALESCE(v.last_at, due.last_at), 
 FROM v WHERE due.trigger_id = v.trigger_id AND due.next_at = v.cur_at;
 
 -- taken_gates --
-SELECT json_group_array(gate) FROM live WHERE gate IN (SELECT value FROM json_each($1));
+SELECT json_group_array(json_array(gate, id)) FROM live WHERE gate IN (SELECT value FROM json_each($1));
 
 -- insert_live --
 INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,

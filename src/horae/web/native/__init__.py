@@ -9,6 +9,8 @@ from horae.service import Services
 from horae.web import http
 from horae.web.native.callbacks import Callbacks
 from horae.web.native.cluster import Cluster
+from horae.web.native.events import Events
+from horae.web.native.explaining import Explaining
 from horae.web.native.forecasting import Forecasts
 from horae.web.native.hooks import Hooks, Pings
 from horae.web.native.jobs import Jobs
@@ -36,6 +38,7 @@ class Native:
             Jobs(services, intake), Triggers(services, self.organisations), Runs(services, streams, intake),
             Reruns(services), Signals(services), self.cluster, Queues(services), Limits(services), Tokens(services),
             Secrets(services), Hooks(services), Pings(services), Callbacks(services), Forecasts(services),
+            Explaining(services), Events(services, streams),
         )  # fmt: skip
 
     def operations(self) -> list[http.Operation]:

@@ -137,7 +137,7 @@ class Jobs:
         return http.Reply(204)
 
     async def pause(self, request: http.Request) -> http.Answer:
-        return _job_reply(await self._jobs.set_paused(request.path_id("job_id"), True))
+        return _job_reply(await self._jobs.set_paused(request.path_id("job_id"), True, http.principal(request).owner))
 
     async def resume(self, request: http.Request) -> http.Answer:
         return _job_reply(await self._jobs.set_paused(request.path_id("job_id"), False))

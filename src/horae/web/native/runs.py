@@ -187,7 +187,7 @@ class Runs:
 
     async def cancel(self, request: http.Request) -> http.Answer:
         """A waiting run is cancelled at once; a running one as soon as its process tree is gone."""
-        run = await self._jobs.cancel(request.path_id("run_id"))
+        run = await self._jobs.cancel(request.path_id("run_id"), http.principal(request).owner)
         return http.reply(202, render.run(run, await self._name_of(run)))
 
     async def retry(self, request: http.Request) -> http.Answer:

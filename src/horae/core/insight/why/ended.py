@@ -1,0 +1,436 @@
+"""Why a run ended as it did, what its earlier attempts came to, and why it was late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from horae.core.insight.why.facts import Facts, Neighbour, Sentence, counted, listed, span, stamp
+from horae.core.insight.why.waiting import runs_named
+from horae.core.model import LOST_LIMIT, SECOND, Attempt, Json, Misfire, Moment, Node, NodeState, Overlap, Reason, State
+from horae.core.runs.lifecycle import MISFIRE_GRACE
+from horae.core.time.moments import format_duration
+from horae.core.work.kinds import REMEDIES
+
+NOTICED = SECOND  # late by less is not worth a sentence
+
+
+def explain_end(facts: Facts) -> list[Sentence]:
+    """Why a run that is over ended as it did."""
+    run = facts.the_run
+    explain = _BY_STATE[run.state].get(run.reason) or _BY_STATE[run.state].get("")
+    assert explain is not None, "every state has a sentence for whatever reason"
+    return [explain(facts)]
+
+
+# ── succeeded, timed out ──
+def _succeeded(facts: Facts) -> Sentence:
+    run = facts.the_run
+    said = f": {run.message}" if run.message else ""
+    return Sentence("run.succeeded", f"it succeeded{_when(facts)}{said}", _base(facts))
+
+
+def _timed_out(facts: Facts) -> Sentence:
+    seconds = facts.job.policy.timeout_seconds
+    policy = "" if seconds is None else f"timeout: {format_duration(round(seconds * SECOND))}"
+    return Sentence(
+        "run.timed_out",
+        f"it took too long{_when(facts)}: {_said(facts)}",
+        _base(facts),
+        policy,
+        "raise timeout in the job",
+    )
+
+
+def _when(facts: Facts) -> str:
+    run = facts.the_run
+    took = None if run.started_at is None or run.finished_at is None else run.finished_at - run.started_at
+    return f" on {run.node} after {span(took)}" if took is not None and run.node else ""
+
+
+def _said(facts: Facts) -> str:
+    run = facts.the_run
+    return run.message or (
+        f"its reason is {run.reason}, and no more is recorded" if run.reason else "no more is recorded"
+    )
+
+
+def _base(facts: Facts) -> Json:
+    run = facts.the_run
+    return {
+        "reason": run.reason, "attempt": run.attempt, "node": run.node, "exit_code": run.exit_code,
+        "finished_at": None if run.finished_at is None else stamp(run.finished_at),
+    }  # fmt: skip
+
+
+# ── did not run ──
+def _overlap(facts: Facts) -> Sentence:
+    run, policy = facts.the_run, facts.job.policy
+    holders = runs_named(run.message)
+    holder = facts.others.get(holders[0]) if holders else None
+    data = {
+        **_base(facts),
+        "holder": holders[0] if holders else None,
+        "holder_state": holder.state.word if holder else None,
+    }
+    who = f"it was skipped: {run.message or 'another run of its job was live'}"
+    until = f", which went on until {stamp(holder.finished_at)}" if holder is not None and holder.finished_at else ""
+    return Sentence(
+        "run.skipped.overlap", f"{who}{until}", data, _overlap_line(policy.overlap), "overlap: queue, or overlap: allow"
+    )
+
+
+def _overlap_line(overlap: Overlap) -> str:
+    return f"overlap: {overlap.name.lower()}"
+
+
+def _misfire(facts: Facts) -> Sentence:
+    run = facts.the_run
+    late = run.created_at - run.due_at
+    found = f"it was skipped: its moment was found {span(late)} late"
+    text = f"{found}, and more than {span(MISFIRE_GRACE)} is too late for it"
+    if late <= MISFIRE_GRACE:
+        text = f"{found}, by somebody who could not read its trigger"
+    now = facts.job.policy.misfire
+    changed = "" if now is Misfire.SKIP else f" (the job says {now.name.lower()} now)"
+    data = {**_base(facts), "late_seconds": late / SECOND, "found_at": stamp(run.created_at)}
+    return Sentence(
+        "run.skipped.misfire", f"{text}{changed}", data, "misfire: skip", "misfire: run_latest, or misfire: run_all"
+    )
+
+
+def _coalesced(facts: Facts) -> Sentence:
+    run = facts.the_run
+    into = None if run.into_run_id is None else facts.others.get(run.into_run_id)
+    stands = f"run {run.into_run_id}" if run.into_run_id is not None else "a later run"
+    state = f", which {_past(into.state)}" if into is not None else ""
+    late = run.created_at - run.due_at
+    found = f"its moment was found {span(late)} late with later ones"
+    text = f"it did not run by itself: {found}, and {stands} stands for it{state}"
+    data = {
+        **_base(facts),
+        "into_run_id": run.into_run_id,
+        "into_state": into.state.word if into else None,
+        "late_seconds": late / SECOND,
+    }
+    policy = facts.job.policy
+    limit = f", misfire_limit: {policy.misfire_limit}" if policy.misfire is Misfire.RUN_ALL else ""
+    return Sentence("run.coalesced", text, data, f"misfire: {policy.misfire.name.lower()}{limit}", "misfire: run_all")
+
+
+def _past(state: State) -> str:
+    return state.word if state in (State.SUCCEEDED, State.FAILED) else f"is {state.word}".replace("_", " ")
+
+
+def _start_deadline(facts: Facts) -> Sentence:
+    run, seconds = facts.the_run, facts.job.policy.start_deadline_seconds
+    line = "" if seconds is None else f"start_deadline: {format_duration(round(seconds * SECOND))}"
+    data = {**_base(facts), "due_at": stamp(run.due_at)}
+    return Sentence(
+        "run.skipped.start_deadline",
+        f"it was skipped: {_said(facts)}",
+        data,
+        line,
+        "a later start_deadline, more agents, or a higher priority",
+    )
+
+
+def _draining(facts: Facts) -> Sentence:
+    name = facts.job.policy.queue
+    text = f"it was skipped: its queue {name} took nothing new at its moment"
+    return Sentence(
+        "run.skipped.queue_draining",
+        text,
+        {**_base(facts), "queue": name},
+        "state: draining",
+        f"horae queues resume {name}",
+    )
+
+
+def _dependency(facts: Facts) -> Sentence:
+    message = facts.the_run.message
+    runs = [
+        {"id": run_id, "state": facts.others[run_id].state.word, "reason": facts.others[run_id].reason}
+        for run_id in runs_named(message)
+        if run_id in facts.others
+    ]
+    after = ", ".join(f"{{job: {one.job}, on: {one.on}}}" for one in facts.job.policy.after)
+    line = f"after: [{after}]" if after else "needs"
+    unblock = f"horae explain run:{runs[0]['id']}" if runs else ""
+    return Sentence(
+        "run.skipped.dependency",
+        f"it was skipped: it {message or 'comes after others'}",
+        {**_base(facts), "runs": runs},
+        line,
+        unblock,
+    )
+
+
+def _signal(facts: Facts) -> Sentence:
+    return Sentence("run.skipped.signal", f"it was skipped: {_said(facts)}", _base(facts), "otherwise: skip")
+
+
+def _skipped(facts: Facts) -> Sentence:
+    return Sentence("run.skipped.other", f"it was skipped: {_said(facts)}", _base(facts))
+
+
+# ── failed ──
+def _failed(code: str, words: str, policy: str = "", unblock: str = "") -> Callable[[Facts], Sentence]:
+    def explain(facts: Facts) -> Sentence:
+        run_id = facts.the_run.id
+        text = f"{words}{_when(facts)}: {_said(facts)}"
+        return Sentence(code, text, _base(facts), policy, unblock or f"horae logs {run_id}")
+
+    return explain
+
+
+def _exit(facts: Facts) -> Sentence:
+    run = facts.the_run
+    code = "" if run.exit_code is None else f" with exit code {run.exit_code}"
+    return Sentence(
+        "run.failed.exit",
+        f"it failed{_when(facts)}{code}: {_said(facts)}",
+        _base(facts),
+        unblock=f"horae logs {run.id}",
+    )
+
+
+def _lost(facts: Facts) -> Sentence:
+    run = facts.the_run
+    nodes = sorted(
+        {one.node for one in facts.attempts if one.reason == Reason.LOST and one.node}
+        | ({run.node} if run.node else set())
+    )
+    text = f"it was given up after {counted(run.lost + 1, 'lost attempt')}, on {listed(nodes)}: {_said(facts)}"
+    data = {**_base(facts), "lost": run.lost + 1, "nodes": nodes}
+    return Sentence(
+        "run.failed.lost",
+        text,
+        data,
+        f"at most {LOST_LIMIT} lost attempts",
+        "horae nodes, and the logs of these machines",
+    )
+
+
+def _no_agent(facts: Facts) -> Sentence:
+    run = facts.the_run
+    return Sentence(
+        "run.failed.no_agent",
+        f"it failed: {_said(facts)}",
+        {**_base(facts), "kind": run.kind},
+        f"kind: {run.kind}",
+        REMEDIES.get(run.kind, ""),
+    )
+
+
+# ── cancelled ──
+def _cancelled(code: str, policy: str = "") -> Callable[[Facts], Sentence]:
+    def explain(facts: Facts) -> Sentence:
+        run = facts.the_run
+        by = next((part for part in run.message.split("; ") if part.startswith(("cancelled by", "replaced by"))), None)
+        by = None if by is None else by.partition(" by ")[2]
+        runs = runs_named(by or "")
+        who = run.message or f"cancelled ({run.reason or 'no reason'}), by whom is not recorded"
+        data = {**_base(facts), "by": by, "run": runs[0] if runs else None}
+        return Sentence(code, f"it was {who if by or not run.message else f'cancelled: {who}'}", data, policy)
+
+    return explain
+
+
+def _deleted(facts: Facts) -> Sentence:
+    at = facts.job.deleted_at
+    when = "" if at is None else f" at {stamp(at)}"
+    return Sentence("run.cancelled.deleted", f"it was cancelled: its job was deleted{when}", _base(facts))
+
+
+_Table = dict[str, Callable[[Facts], Sentence]]
+_SKIPS: _Table = {
+    Reason.OVERLAP: _overlap, Reason.MISFIRE: _misfire, Reason.START_DEADLINE: _start_deadline,
+    Reason.QUEUE_DRAINING: _draining, Reason.DEPENDENCY: _dependency, Reason.SIGNAL: _signal, "": _skipped,
+}  # fmt: skip
+_FAILURES: _Table = {
+    Reason.EXIT: _exit,
+    Reason.ERROR: _failed("run.failed.error", "it broke"),
+    Reason.LOST: _lost,
+    Reason.NO_AGENT: _no_agent,
+    Reason.TIMEOUT: _failed(
+        "run.failed.timeout", "it waited in vain", "otherwise: fail", "decide sooner, or a longer within"
+    ),
+    Reason.OUTPUT_LIMIT: _failed("run.failed.output_limit", "it wrote too much"),
+    Reason.OOM: _failed("run.failed.oom", "it needed too much memory", "memory", "raise the memory of the job"),
+    Reason.PROCESSES: _failed("run.failed.processes", "it made too many processes"),
+    Reason.BAD_RESULT: _failed("run.failed.bad_result", "its result cannot be kept"),
+    Reason.REJECTED: _failed("run.failed.rejected", "it was rejected", "approval"),
+    Reason.CHILDREN: _failed("run.failed.task", "a task failed"),
+    Reason.DEPENDENCY: _failed("run.failed.task", "a task failed"),
+    "": _failed("run.failed.other", "it failed"),
+}
+_CANCELS: _Table = {
+    Reason.REQUESTED: _cancelled("run.cancelled.requested"),
+    Reason.REPLACED: _cancelled("run.cancelled.replaced", "overlap: replace"),
+    Reason.DELETED: _deleted,
+    "": _cancelled("run.cancelled.other"),
+}
+_BY_STATE: dict[State, _Table] = {
+    State.SUCCEEDED: {"": _succeeded},
+    State.TIMED_OUT: {"": _timed_out},
+    State.SKIPPED: _SKIPS,
+    State.COALESCED: {"": _coalesced},
+    State.FAILED: _FAILURES,
+    State.CANCELLED: _CANCELS,
+}
+
+
+# ── earlier attempts ──
+def explain_attempts(facts: Facts) -> list[Sentence]:
+    """What became of attempts that did not end the run; of very many, the last."""
+    tried = [one for one in facts.attempts if one.reason not in (Reason.SIGNAL, Reason.SNOOZED, Reason.CHILDREN)]
+    return [_attempt(facts, one) for one in tried[-MOST_ATTEMPTS:]]
+
+
+MOST_ATTEMPTS = 10
+
+
+def _attempt(facts: Facts, one: Attempt) -> Sentence:
+    began = "" if one.started_at is None else f", begun at {stamp(one.started_at)},"
+    data: Json = {
+        "attempt": one.attempt, "node": one.node, "reason": one.reason, "exit_code": one.exit_code,
+        "started_at": None if one.started_at is None else stamp(one.started_at), "finished_at": stamp(one.finished_at),
+    }  # fmt: skip
+    if one.reason != Reason.LOST:
+        how, said = one.state.word.replace("_", " "), one.message or one.reason or "no more is recorded"
+        text = f"attempt {one.attempt} on {one.node}{began} {how}: {said}"
+        return Sentence("attempt.failed", text, data, "retry", f"horae logs {one.run_id} --attempt {one.attempt}")
+    seen, heard_at = _last_heard(facts.nodes, one)
+    text = f"attempt {one.attempt}{began} was lost with {one.node}: {one.message}; {seen}"
+    data["last_heard_at"] = None if heard_at is None else stamp(heard_at)
+    return Sentence("attempt.lost", text, data, unblock=f"horae logs {one.run_id} --attempt {one.attempt}")
+
+
+def _last_heard(nodes: Sequence[Node], lost: Attempt) -> tuple[str, Moment | None]:
+    """When the agent of a lost attempt was last heard of, as far as its row still says that."""
+    node = next((node for node in nodes if node.name == lost.node), None)
+    if node is None:
+        return "nothing is known of that node any more", None
+    if node.heartbeat_at <= lost.finished_at:
+        return f"it was last heard of at {stamp(node.heartbeat_at)}", node.heartbeat_at
+    if node.started_at > lost.finished_at:
+        return f"it came back at {stamp(node.started_at)}", None
+    return (
+        "it has been heard since"
+        if node.state is not NodeState.GONE
+        else f"it was heard until {stamp(node.heartbeat_at)}",
+        None,
+    )
+
+
+# ── lateness ──
+def explain_times(facts: Facts) -> list[Sentence]:
+    """When it was due, fired, begun and ended; and if it was late, in which part, and by what."""
+    run = facts.the_run
+    if run.state in (State.SKIPPED, State.COALESCED) and run.started_at is None:
+        return []
+    fired, began = run.created_at - run.due_at, _first_start(facts)
+    waited = None if began is None else began - max(run.created_at, run.due_at)
+    sentences = [_times(facts, fired, began)]
+    if run.trigger_id is not None and fired >= NOTICED:
+        sentences.append(_late_fired(facts, fired))
+    if waited is not None and waited >= NOTICED:
+        sentences.append(_late_begun(facts, waited))
+    if began is not None and run.started_at is not None and run.started_at - began >= NOTICED:
+        text = f"its last attempt was begun {span(run.started_at - began)} after its first"
+        sentences.append(Sentence("late.retried", text, {"seconds": (run.started_at - began) / SECOND}))
+    return sentences
+
+
+def _first_start(facts: Facts) -> Moment | None:
+    starts = [one.started_at for one in facts.attempts if one.started_at is not None]
+    return min([*starts, *([] if facts.the_run.started_at is None else [facts.the_run.started_at])], default=None)
+
+
+def _times(facts: Facts, fired: int, began: Moment | None) -> Sentence:
+    run = facts.the_run
+    parts = [f"due {stamp(run.due_at)}", f"{'fired' if run.trigger_id else 'made'} {_later(fired)}"]
+    if began is not None:
+        parts.append(f"begun {span(began - max(run.created_at, run.due_at))} after that")
+    data: Json = {
+        "due_at": stamp(run.due_at), "created_at": stamp(run.created_at),
+        "started_at": None if began is None else stamp(began),
+        "finished_at": None if run.finished_at is None else stamp(run.finished_at),
+        "due_to_fired_ms": fired / 1000,
+        "fired_to_started_ms": None if began is None else (began - max(run.created_at, run.due_at)) / 1000,
+    }  # fmt: skip
+    return Sentence("run.times", ", ".join(parts), data)
+
+
+def _later(micros: int) -> str:
+    return f"{span(micros)} later" if micros >= 0 else f"{span(micros)} before"
+
+
+def _late_fired(facts: Facts, late: int) -> Sentence:
+    """Due, and for a while nobody made a run of it."""
+    run = facts.the_run
+    schedulers = [node for node in facts.nodes if "scheduler" in node.roles and node.state is not NodeState.GONE]
+    first = min((node.started_at for node in schedulers), default=None)
+    data: Json = {"seconds": late / SECOND, "segment": facts.job.segment}
+    how = f"it was fired {span(late)} late"
+    if first is not None and first > run.due_at:
+        text = f"{how}: none of the schedulers that are there was started before {stamp(first)}"
+        return Sentence("late.down", text, {**data, "first_started_at": stamp(first)})
+    owner = facts.owner
+    if owner is not None and owner.since_at is not None and run.due_at < owner.since_at <= run.created_at + SECOND:
+        went = f"its segment {facts.job.segment} went to {owner.node} at {stamp(owner.since_at)}"
+        text = f"{how}: {went}, and nobody fired it before"
+        return Sentence("late.segment", text, {**data, "owner": owner.node, "since_at": stamp(owner.since_at)})
+    quiet = _quiet_before(facts)
+    also = "" if not quiet else f"; nothing else was fired between {stamp(quiet[0])} and {stamp(quiet[1])} either"
+    return Sentence("late.fired", f"{how}: what its scheduler did meanwhile is not recorded{also}", data)
+
+
+def _quiet_before(facts: Facts) -> tuple[Moment, Moment] | None:
+    """The time around its moment in which no run at all was made, if there is any to speak of."""
+    run = facts.the_run
+    before = max((one.created_at for one in facts.beside if one.created_at < run.created_at), default=None)
+    if before is None or before > run.due_at:
+        return None
+    return before, run.created_at
+
+
+def _late_begun(facts: Facts, waited: int) -> Sentence:
+    """Made, and for a while nobody began it: what others did meanwhile may show why."""
+    run = facts.the_run
+    at = max(run.created_at, run.due_at)
+    how = f"it was begun {span(waited)} after it was made"
+    data: Json = {"seconds": waited / SECOND}
+    limit = min((one.limit for one in facts.job.policy.concurrency_limits if one.per == "job"), default=None)
+    own = [one.run_id for one in facts.beside if one.job_id == run.job_id and one.was_running(at)]
+    if limit is not None and len(own) >= limit:
+        text = f"{how}: {limit} of its job may run at once, and {listed(own)} ran when it was made"
+        return Sentence(
+            "late.limit",
+            text,
+            {**data, "runs": own, "limit": limit},
+            f"concurrency_limits: [{{limit: {limit}}}]",
+            "raise the limit",
+        )
+    slots = _slots_of(facts)
+    there = _ran_beside(facts.beside, run.node, run.kind, at)
+    if slots and len(there) >= slots:
+        text = f"{how}: all {slots} slots of {run.node} were busy when it was made, with runs {listed(there)}"
+        return Sentence(
+            "late.slots",
+            text,
+            {**data, "node": run.node, "slots": slots, "runs": there},
+            "slots",
+            "raise --slots, or start another agent",
+        )
+    return Sentence("late.waited", f"{how}: for what it waited is not recorded", data)
+
+
+def _slots_of(facts: Facts) -> int:
+    run = facts.the_run
+    node = next((node for node in facts.nodes if node.name == run.node), None)
+    return 0 if node is None else node.capacity.get(run.kind, node.slots)
+
+
+def _ran_beside(beside: Sequence[Neighbour], node: str | None, kind: str, at: Moment) -> list[int]:
+    return [one.run_id for one in beside if one.node == node and one.kind == kind and one.was_running(at)]

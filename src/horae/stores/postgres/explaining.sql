@@ -1,0 +1,4 @@
+-- standing_of --
+SELECT l.queue, CAST(to_json(l.needs) AS text), (SELECT d.document FROM demands d WHERE d.id = l.demand), l.start_by, l.waits_for,
+  l.latest_at, l.cancel_note
+FROM live l WHERE l.id = $1;

@@ -1,0 +1,88 @@
+"""Events under /v1: in pages by cursor, or followed as they come, with ids that say where to go on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from horae import schemas
+from horae.core.events import KINDS, Cursor, EventFilter, read_cursor
+from horae.service import Services
+from horae.service.events.feed import Follower
+from horae.web import http, params
+from horae.web.streams import EventStream, Streams, event, place
+
+_WHAT = (
+    params.words("kinds", "One or more kinds, with commas, such as run.finished.", {kind: kind for kind in KINDS}),
+    params.identity("job", "Events of one job, its triggers and its runs."),
+    params.identity("run", "Events of one run."),
+)
+_PAGE = (
+    params.Param(
+        "after",
+        "Where to go on: the `cursor` of a page, or the id of an event of the stream. Without it: the oldest there is.",
+        {"type": "string", "pattern": r"^[0-9]{1,19}\.[0-9]{1,19}\.[0-9]{1,9}$"},
+        lambda text: read_cursor(text),
+    ),
+    params.moment("since", "Those of this moment and later, instead of a cursor."),
+    *_WHAT,
+    params.LIMIT,
+)
+_STREAM = (
+    *_WHAT,
+    params.Param(
+        "Last-Event-ID",
+        "The id of the last event that was seen: the stream goes on after it. Without it, it begins now.",
+        {"type": "string", "pattern": r"^[0-9]{1,19}\.[0-9]{1,19}\.[0-9]{1,9}$"},
+        place="header",
+    ),
+    params.Param(
+        "after",
+        "As Last-Event-ID, for programs that cannot set it.",
+        {"type": "string", "pattern": r"^[0-9]{1,19}\.[0-9]{1,19}\.[0-9]{1,9}$"},
+        lambda text: read_cursor(text),
+    ),
+)
+
+
+class Events:
+    """The endpoints."""
+
+    def __init__(self, services: Services, streams: Streams) -> None:
+        self._feed = services.events
+        self._streams = streams
+
+    def operations(self) -> list[http.Operation]:
+        return [
+            http.Operation("GET", "/v1/events", self.list_events, "events", "List what happened, oldest first",
+                           "EventPage", params=_PAGE, errors=(409,)),
+            http.Operation("GET", "/v1/events/stream", self.follow, "events", "Follow what happens",
+                           "text/event-stream", params=_STREAM, errors=(409, 429)),
+        ]  # fmt: skip
+
+    async def list_events(self, request: http.Request) -> http.Answer:
+        """Each is a CloudEvent. `cursor` is where to go on, also when a page is empty: then there is no more as yet."""
+        args = request.args
+        page = await self._feed.page(_follower(request), args["after"], args["limit"], args["since"])
+        items = msgspec.convert(page.items, list[schemas.Event])
+        return http.reply(200, schemas.EventPage(items, str(page.cursor)))
+
+    async def follow(self, request: http.Request) -> http.Answer:
+        """Every event is one of the stream, named as its type, with a CloudEvent as its data; whoever comes back with
+        the id of the last one gets all that came after it, and nothing twice."""
+        last, after = request.header(b"last-event-id"), request.args["after"]
+        asked = read_cursor(last, "Last-Event-ID") if last is not None else after
+        begin = await self._feed.begin(asked)
+        self._streams.take()
+        return EventStream(self._events(_follower(request), begin), self._streams)
+
+    async def _events(self, follower: Follower, begin: Cursor) -> AsyncGenerator[bytes, None]:
+        async for cursor, document in self._feed.follow(follower, begin):
+            yield place(str(cursor)) if document is None else event(document["type"], document, str(cursor))
+
+
+def _follower(request: http.Request) -> Follower:
+    args = request.args
+    where = EventFilter(args["kinds"], args["job"], args["run"])
+    return Follower(where, request.token.org if request.token else None)
