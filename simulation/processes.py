@@ -14,6 +14,7 @@ from horae.app.roles import REMOTE_POLL, AgentRole, CoordinatorRole, SchedulerRo
 from horae.app.server import DRAIN, LONGEST_GATHERING, LONGEST_GRACE
 from horae.core.model import Node
 from horae.core.signs import Terms
+from horae.core.watched import WATCHED
 from horae.core.work import kinds
 from horae.core.work.waiting import WAIT
 from horae.errors import Superseded, Unavailable
@@ -24,6 +25,7 @@ from horae.service.agent.agent import Agent
 from horae.service.cluster.coordination import Cluster
 from horae.service.cluster.names import find_session, join
 from horae.service.execution import Execution, LocalLink
+from horae.service.external.watching import Watches
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
@@ -138,7 +140,9 @@ class Server:
         workflows = Workflows(store, self.queue, placing, Parts(store, Sealing(store)))
         callers = Callers(store, self.queue, placing)
         self.execution.serve_calls(callers)
-        begins: dict[str, Begin] = {kinds.WORKFLOW: workflows.begin, WAIT: PlainWaits(store).begin}
+        begins: dict[str, Begin] = {
+            kinds.WORKFLOW: workflows.begin, WAIT: PlainWaits(store).begin, WATCHED: Watches(store).begin,
+        }  # fmt: skip
         dependencies = Dependencies(store, self.queue, placing)
         outbox = Outbox(store, workflows, calls=callers.act, dependencies=dependencies.act)
         return Driver(self.link, outbox, begins, self.link.beside)

@@ -262,6 +262,7 @@ CODES: dict[str, str] = {
     "E_NO_TASKS": "The run has no tasks of which some could be taken over; it can be run again.",
     "E_TERMINAL": "The run has ended; its state never changes again.",
     "E_NOT_ASKED": "The run waits for nobody's approval, or for that of somebody else.",
+    "E_NOT_WATCHED": "The job is not one that others run (`watched`), or the run that a ping names is none of it.",
     "E_ANSWERED": "The run was told something under this name already, or waited for it in vain: it is told once.",
     "E_ANSWERS_FULL": "The run was told so much that no more fits.",
     "E_QUEUE_UNKNOWN": "A job names a queue that does not exist; the nearest name is suggested.",

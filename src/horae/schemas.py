@@ -54,6 +54,20 @@ class HookAnswer(Struct):
     message: Annotated[str, Meta(description="Why there is no run, or why it waits.")]
 
 
+class PingAddress(Struct):
+    """Where whoever runs a watched job tells of it without a login."""
+
+    job_id: Id
+    path: Annotated[str, Meta(description="On any server of the installation. Its last part is a secret.")]
+
+
+class PingAnswer(Struct):
+    """The run that a ping is about."""
+
+    run_id: Annotated[Id, Meta(description="To be given as ?run= with what else is told of it.")]
+    state: StateWord
+
+
 class Callback(Struct):
     """Where a run can be told something without a login."""
 
@@ -680,7 +694,8 @@ SHOWN = (
     After, Approval, ApprovalPage, Artifact, ArtifactPage, Attempt, Callback, CallbackAnswer, CatchUp, Census,
     ConcurrencyLimit, Cursor, DataResult, Debounce, Event, EventPage, FieldError, Follower, Handler, HandlerNode,
     HandlerPage, Health, HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken, Node, NodePage,
-    Overview, PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures, QueuePage, RateLimit,
+    Overview, PingAddress, PingAnswer, PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures,
+    QueuePage, RateLimit,
     Readiness, Rerun, RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage, Secret, SecretPage,
     Segment, SegmentPage, Share, SubmitPlan, Submitted, TableResult, Task, Token, TokenPage, Trigger, TriggerPage,
 )  # fmt: skip

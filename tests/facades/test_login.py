@@ -54,7 +54,10 @@ async def login(world: World, scope: str = "user", owner: str = "ann", **fields:
 
 
 # In the address: any other is nowhere.
-WITH_TOKENS_OF_THEIR_OWN = ("/v1/hooks/{trigger_id}/{token}", "/v1/callbacks/{run_id}/{name}/{token}")
+WITH_TOKENS_OF_THEIR_OWN = (
+    "/v1/hooks/{trigger_id}/{token}", "/v1/callbacks/{run_id}/{name}/{token}",
+    "/v1/pings/{job_id}/{token}", "/v1/pings/{job_id}/{token}/{state}",
+)  # fmt: skip
 
 
 async def test_every_operation_but_health_needs_a_token(far: httpx.AsyncClient, gate: web.Gate, world: World):

@@ -116,7 +116,7 @@ def test_every_error_code_is_explained_once_and_ends_in_a_full_stop() -> None:
     assert all(meaning.endswith(".") for meaning in CODES.values())
 
 
-def test_only_health_webhooks_callbacks_and_the_login_are_open_to_strangers(operations: list[http.Operation]) -> None:
+def test_only_health_calls_by_address_and_the_login_are_open_to_strangers(operations: list[http.Operation]) -> None:
     open_to_all = {
         "/healthz",
         "/readyz",
@@ -125,6 +125,8 @@ def test_only_health_webhooks_callbacks_and_the_login_are_open_to_strangers(oper
         "/api/v1/login",
         "/v1/hooks/{trigger_id}/{token}",
         "/v1/callbacks/{run_id}/{name}/{token}",
+        "/v1/pings/{job_id}/{token}",
+        "/v1/pings/{job_id}/{token}/{state}",
     }
     assert {operation.path for operation in operations if operation.is_open} == open_to_all
 
@@ -154,6 +156,9 @@ ADDRESSES = {  # where the first of its kind will not do
     ("POST", "/v1/runs/{run_id}/signals/{name}"): "/v1/runs/1/signals/go",
     ("GET", "/v1/runs/{run_id}/callbacks/{name}"): "/v1/runs/1/callbacks/go",
     ("POST", "/v1/callbacks/{run_id}/{name}/{token}"): "/v1/callbacks/1/go/{token}",
+    ("GET", "/v1/jobs/{job_id}/ping"): "/v1/jobs/{watched}/ping",
+    ("POST", "/v1/pings/{job_id}/{token}"): "/v1/pings/{watched}/{ping}",
+    ("POST", "/v1/pings/{job_id}/{token}/{state}"): "/v1/pings/{watched}/{ping}/start",
     ("POST", "/v1/runs/{run_id}/retry"): "/v1/runs/4/retry",
     ("POST", "/v1/runs/{run_id}/approve"): "/v1/runs/3/approve",
     ("POST", "/v1/runs/{run_id}/reject"): "/v1/runs/3/reject",
@@ -224,7 +229,10 @@ async def test_every_operation_is_carried_out(world: World, method: str, path: s
     token = (await world.jobs.callbacks.make_path(1, "go")).rpartition("/")[2]
     if path == "/v1/events/stream":
         world.gate.streams.close()  # it would never end by itself
-    answer = await world.http.request(method, address(method, path).replace("{token}", token), json=body)
+    watched = (await world.jobs.submit([parse_job({"name": "w", "watched": {"grace": "5m"}})])).jobs[0].id
+    given = {"{token}": token, "{watched}": str(watched), "{ping}": await world.services.watching.make_token(watched)}
+    asked = re.sub(r"{\w+}", lambda found: given[found[0]], address(method, path))
+    answer = await world.http.request(method, asked, json=body)
 
     assert 200 <= answer.status_code < 300, answer.text
     assert str(answer.status_code) in shown["responses"]

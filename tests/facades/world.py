@@ -35,6 +35,7 @@ from horae.service.external.loans import Lending
 from horae.service.external.logs import OutsideLogs
 from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
+from horae.service.external.watching import Watching
 from horae.service.firing import Firing
 from horae.service.insight.explaining import Explaining
 from horae.service.insight.forecasting import Forecasting
@@ -152,6 +153,7 @@ class World:
             catalogues=Catalogues(store, local_node, GrpcPeers("secret")),
             activity=Activity(store, clock, node=NODE, lease_seconds=15.0),
             hooks=Hooks(store, self.jobs.orders, sealing, secrets),
+            watching=Watching(self.jobs, self.files, place=NODE),
             forecasting=Forecasting(store),
             events=EventFeed(store, self.queue, clock, Documents(store)),
             explaining=Explaining(store, self.jobs.queues),

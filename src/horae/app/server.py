@@ -45,6 +45,7 @@ from horae.contracts.rpc.calls import Calls
 from horae.contracts.rpc.workers import RpcDialect
 from horae.core.model import SECOND, Node, Token
 from horae.core.signs import Terms
+from horae.core.watched import WATCHED
 from horae.core.work import kinds
 from horae.core.work.waiting import WAIT
 from horae.errors import ConfigError, Superseded, Unavailable
@@ -69,6 +70,7 @@ from horae.service.external.loans import Lending
 from horae.service.external.logs import OutsideLogs
 from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
+from horae.service.external.watching import Watches, Watching
 from horae.service.firing import Firing
 from horae.service.insight.explaining import Explaining
 from horae.service.insight.forecasting import Forecasting
@@ -165,7 +167,7 @@ class App:
         callers = Callers(store, self.queue, placing)
         self.execution.serve_calls(callers)
         begins: dict[str, Begin] = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY), workflows.begin)
-        begins[WAIT] = PlainWaits(store).begin
+        begins |= {WAIT: PlainWaits(store).begin, WATCHED: Watches(store).begin}
         dependencies = Dependencies(store, self.queue, placing)
         outbox = Outbox(store, workflows, calls=callers.act, dependencies=dependencies.act)
         self.driver = Driver(self.link, outbox, begins, self.link.beside)
@@ -214,6 +216,7 @@ class App:
             rotation=Rotation(store, self._keys, self._kept, self.sealing, node=config.node), local_node=local_node,
             catalogues=Catalogues(self.store, local_node, self.peers),
             hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept), forecasting=Forecasting(self.store),
+            watching=Watching(jobs, self.files, place=self._place_of_output),
             events=EventFeed(self.store, self.queue, self.clock, Documents(self.store, self._installation)),
             explaining=Explaining(self.store, jobs.queues),
             activity=Activity(self.store, self.clock, node=config.node, lease_seconds=config.lease),

@@ -52,6 +52,7 @@ COMMANDS = {
     "cancel": "runs.runs", "signal": "runs.signals", "callback": "runs.signals", "approve": "runs.signals",
     "reject": "runs.signals", "approvals": "runs.signals", "pause": "jobs.jobs", "resume": "jobs.jobs",
     "preview": "jobs.jobs", "forecast": "cluster.forecast", "explain": "runs.explaining",
+    "ping-url": "runs.watching", "exec": "runs.watching",
     "nodes": "cluster.nodes", "handlers": "cluster.nodes", "queues": "cluster.queues", "limits": "cluster.limits",
     "resources": "cluster.limits", "secret": "cluster.secrets", "token": "cluster.tokens", "inbox": "cluster.inbox",
     "check": "local", "migrate": "local", "completion": "completion",
@@ -313,10 +314,11 @@ CaFile = Annotated[
 ]
 Json = Annotated[bool, Option("--json", help="Answer in JSON, for programs.")]
 JSON = option("json", Json, False)
+CA_FILE = option("ca_file", CaFile, None)
 SHARED = (
     option("server", Server, None),
     option("token_file", TokenFile, None),
-    option("ca_file", CaFile, None),
+    CA_FILE,
     option("insecure", Insecure, False),
     JSON,
 )

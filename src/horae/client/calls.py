@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Node,
         NodePage,
         Overview,
+        PingAddress,
         Preview,
         Queue,
         QueuePage,
@@ -346,6 +347,11 @@ def signal(run_id: int, name: str, value: Any = None, *, key: str = "") -> Call[
     answered once."""
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or new_key()}
     return one(Request("POST", f"/v1/runs/{run_id}/signals/{quote(name, safe='')}", dump(value), headers), has="id")
+
+
+def ping_address(job_id: int) -> Call[PingAddress]:
+    """The address at which whoever runs a watched job tells of it, without a login."""
+    return get(f"/v1/jobs/{job_id}/ping", has="path")
 
 
 def callback(run_id: int, name: str) -> Call[Callback]:

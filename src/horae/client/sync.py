@@ -133,6 +133,7 @@ class SyncClient:
     retry = _method(calls.retry)
     signal = _method(calls.signal)
     callback = _method(calls.callback)
+    ping_address = _method(calls.ping_address)
     approve = _method(calls.approve)
     reject = _method(calls.reject)
     approvals = _method(calls.approvals)

@@ -90,6 +90,7 @@ class Reason(StrEnum):
     OOM = "oom"  # it needed more memory than its limit
     PROCESSES = "processes"  # it made more processes than its limit
     BAD_RESULT = "bad_result"  # what it gave cannot be kept
+    MISSED = "missed"  # others run it, and did not tell of it in time
 
 
 class Phase(IntEnum):

@@ -8,12 +8,13 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from horae.core.model import Moment, Reason
+from horae.core.model import Moment, Reason, State
 
 SIGNAL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 CALL_NAME = re.compile(r"call:[1-9][0-9]{0,5}")
+WATCH_END = "watch:end"  # the name under which a run is told how others ended it (core.watched)
 DECISION = "approval:decision"  # the name under which a run is told what was decided: no signal from outside has it
 WAITS = (Reason.SNOOZED, Reason.SIGNAL, Reason.CHILDREN)  # reasons for which an attempt ends by waiting
 
@@ -35,6 +36,16 @@ class Wait:
     seconds: float | None = None  # after which it goes on whatever happens,
     until: Moment | None = None  # or when
     calls: tuple[Call, ...] = ()  # to be made: it goes on when all of them have ended
+
+
+class Ended(NamedTuple):
+    """How a wait ended."""
+
+    state: State
+    reason: str = ""
+    message: str = ""
+    result: Any = None
+    exit_code: int | None = None  # of what others did
 
 
 def callback_key(secret: bytes, run_id: int) -> str:

@@ -15,6 +15,7 @@ from horae.service.external.loans import Lending
 from horae.service.external.logs import OutsideLogs
 from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
+from horae.service.external.watching import Watching
 from horae.service.insight.explaining import Explaining
 from horae.service.insight.forecasting import Forecasting
 from horae.service.insight.views import Insight
@@ -47,6 +48,7 @@ class Services:
     activity: Activity
     catalogues: Catalogues
     hooks: Hooks
+    watching: Watching
     forecasting: Forecasting
     events: EventFeed
     explaining: Explaining

@@ -489,7 +489,12 @@ class LocalLink:
                 await self.note_progress([note])
 
     def _placed(self, result: Result) -> Result:
-        return result if result.output is None else replace(result, output=f"{self._place}:{result.output}")
+        """What others wrote says itself where it lies."""
+        return (
+            result
+            if result.output is None or ":" in result.output
+            else replace(result, output=f"{self._place}:{result.output}")
+        )
 
     async def beat(self, busy: int, held: Holding | None = None, free: Mapping[str, int] | None = None) -> Beat | None:
         """One beat after which the books differ says little: a claim or a result may be under way. Two in a row do.

@@ -18,6 +18,7 @@ from typing import Any
 from horae.app.local_calls import Document, Job, LocalCalls, OwnHandlers
 from horae.core.model import SECOND, Moment, Node
 from horae.core.runs.orders import NEVER
+from horae.core.watched import WATCHED
 from horae.core.work.kinds import BY_SERVERS, EVERY, KINDS, WORKFLOW
 from horae.core.work.waiting import WAIT
 from horae.discovery import resolve
@@ -29,6 +30,7 @@ from horae.queues.local import LocalQueue
 from horae.service.agent.agent import Agent
 from horae.service.cluster.coordination import Cluster
 from horae.service.execution import Execution, LocalLink
+from horae.service.external.watching import Watches
 from horae.service.firing import Firing
 from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
@@ -80,7 +82,7 @@ class Engine:
         callers = Callers(store, queue, placing)
         execution.serve_calls(callers)
         begins: dict[str, Begin] = dict.fromkeys((WORKFLOW, EVERY), workflows.begin)
-        begins[WAIT] = PlainWaits(store).begin
+        begins |= {WAIT: PlainWaits(store).begin, WATCHED: Watches(store).begin}
         outbox = Outbox(store, workflows, calls=callers.act)
         self._driver = Driver(self._link, outbox, begins, self._link.beside)
         self._cluster = Cluster(

@@ -217,7 +217,7 @@ def _failure(error: Exception, request: http.Request) -> http.Reply:
 
 def shown_path(path: str) -> str:
     """Return a path as it may stand in a log: the last part of an address that nobody needs a login for is a secret."""
-    return re.sub(r"^(/v1/(?:hooks|callbacks)/.*/).+", r"\1******", path, flags=re.DOTALL)
+    return re.sub(r"^(/v1/(?:(?:hooks|callbacks)/.*/|pings/[^/]*/)).+", r"\1******", path, flags=re.DOTALL)
 
 
 def _host_name(host: str) -> str:

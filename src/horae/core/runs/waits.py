@@ -21,7 +21,7 @@ from horae.core.definitions import Idempotency
 from horae.core.model import SECOND, Moment, Reason
 from horae.core.runs.results import MAX_RESULT, MAX_WAIT, believable, fault_of, is_wait
 from horae.core.time.moments import format_moment
-from horae.core.waits import CALL_NAME, DECISION, SIGNAL_NAME, WAITS, Wait
+from horae.core.waits import CALL_NAME, DECISION, SIGNAL_NAME, WAITS, WATCH_END, Wait
 
 MAX_CALLS = 1000  # at once
 MAX_ANSWERS = 2 << 20  # bytes of all that a run was told; half of what one frame of a line may hold
@@ -64,6 +64,8 @@ def _data_fault(text: str | None) -> str:
 def in_words(wait: Wait, now: Moment) -> str:
     """Return one sentence for people on what a run waits for."""
     since = f"since {format_moment(now)}"
+    if wait.awaits == WATCH_END:
+        return f"waits for a ping {since}"
     if wait.reason == Reason.SIGNAL:
         return f"waits for {'an approval' if wait.awaits == DECISION else f'the signal {wait.awaits}'} {since}"
     if wait.calls:

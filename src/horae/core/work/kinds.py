@@ -12,10 +12,11 @@ destination name it alike, whatever their kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from horae.core import watched
 from horae.core.fields import ABSENT, Fields, Note, fields_of, kind_of, shown
-from horae.core.model import Json, Phase, Policy
+from horae.core.model import Json, Overlap, Phase, Policy
 from horae.core.secrets import fields as secret_fields
 from horae.core.secrets import sealing
 from horae.core.secrets.references import shown_references
@@ -98,6 +99,7 @@ KINDS: dict[str, Kind] = {
         packages=("dlt", "pyarrow", "clickhouse_connect"),
         remedy="an agent needs the libraries of syncs: pip install 'horae[sync]'",
     ),
+    watched.WATCHED: Kind(("watched",), watched.FIELDS, watched.read_watched, by_servers=True),
     waiting.WAIT: Kind(("wait",), waiting.FIELDS, waiting.read_wait, by_servers=True),
     WORKFLOW: Kind(("tasks",), document.FIELDS, lambda fields: _read_workflow(fields), by_servers=True),
 }
@@ -142,9 +144,19 @@ def read_all(fields: Fields) -> tuple[str, Json, Policy]:
         where = f"{fields.at('retry')}.{'on' if policy.retry.on else 'never'}"
         message = "only failures of Python handlers and of http have classes"
         fields.problems.add(where, "E_FIELD_CONFLICT", message, "leave it out")
+    if kind == watched.WATCHED:
+        policy = _each_moment(fields, policy)
     if policy.every is not None and kind in BY_SERVERS:
         fields.fault("every", "E_FIELD_CONFLICT", f"no agent does a {kind}", "give it to the tasks")
     return kind, spec, policy
+
+
+def _each_moment(fields: Fields, policy: Policy) -> Policy:
+    """Others run it whether we like it or not: each of its moments has its own fate."""
+    if "overlap" in fields.values and policy.overlap is not Overlap.ALLOW:
+        message = "others run it: what comes while a run waits is allowed"
+        fields.fault("overlap", "E_FIELD_CONFLICT", message, "leave it out")
+    return replace(policy, overlap=Overlap.ALLOW)
 
 
 def _read_task(fields: Fields) -> tuple[str, Json, Json]:
@@ -173,7 +185,8 @@ def read_work(fields: Fields) -> tuple[str, Json]:
 
 
 _NO_WORK = (
-    "a job needs steps or a script (shell), a handler (a Python function), http (a request), or tasks (a workflow)"
+    "a job needs steps or a script (shell), a handler (a Python function), http (a request), tasks (a workflow), or "
+    "watched (others run it)"
 )
 
 

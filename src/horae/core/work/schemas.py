@@ -217,6 +217,10 @@ FIELDS: Json = {
         "minItems": 1,
         "items": {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(syncs.DESTINATIONS)}}},
     },
+    "watched": {
+        **an_object({"grace": _DURATION}, "grace"),
+        "description": "Others run it: how long after its moment they may tell of its end.",
+    },
     "wait": {
         **an_object(
             {

@@ -9,12 +9,10 @@ its run was told, and from nothing else.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from horae.core.fields import Fields, fields_of
 from horae.core.model import Json, Moment, Reason, State
 from horae.core.time.moments import format_moment, parse_moment
-from horae.core.waits import DECISION, SIGNAL_NAME, Wait
+from horae.core.waits import DECISION, SIGNAL_NAME, Ended, Wait
 from horae.errors import Invalid
 
 WAIT = "wait"
@@ -23,15 +21,6 @@ _OVER = "time:over"  # and that under which it is told that its time has come
 _SORTS = ("for", "until", "signal", "approval")
 _OTHERWISE = ("fail", "go_on", "skip")
 MAX_DECIDERS = 100
-
-
-class Ended(NamedTuple):
-    """How a wait ended."""
-
-    state: State
-    reason: str = ""
-    message: str = ""
-    result: Any = None
 
 
 # ── reading ──

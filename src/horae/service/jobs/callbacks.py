@@ -40,6 +40,12 @@ class Callbacks:
         self._key = self._key or await self._sealing.make_key(CALLBACKS)
         return callback_path(callback_key(_secret(self._key), run_id), run_id, name)
 
+    async def make_token(self, number: int, name: str) -> str:
+        """Return what proves that somebody was given an address of another sort; its number is below 0, for those of
+        runs are handed out."""
+        self._key = self._key or await self._sealing.make_key(CALLBACKS)
+        return callback_token(callback_key(_secret(self._key), number), name)
+
     async def admit(self, run_id: int | None, name: str, token: str) -> int:
         """Return the run to which an address belongs. NotFound where it is none."""
         self._key = self._key or await self._sealing.load_key(CALLBACKS) or ""

@@ -9,6 +9,7 @@ import msgspec
 from horae.core.model import Moment, State
 from horae.core.runs.orders import Assignment, Result
 from horae.core.runs.waits import read_answers
+from horae.core.waits import Ended
 from horae.core.work import waiting
 from horae.ports.store.moments import StoreClock
 
@@ -27,7 +28,7 @@ def _outcome(a: Assignment, now: Moment) -> Result:
     spec = msgspec.json.decode(a.spec)
     ended = waiting.end(spec, read_answers(a.answers))
     if ended is None and waiting.is_past(spec, now):
-        ended = waiting.Ended(State.SUCCEEDED)
+        ended = Ended(State.SUCCEEDED)
     if ended is None:
         wait = waiting.begin(spec)
         return Result(a.run_id, a.fence, State.BLOCKED, wait.reason, now, now, wait=wait)

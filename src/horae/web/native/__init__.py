@@ -12,7 +12,7 @@ from horae.web.native.cluster import Cluster
 from horae.web.native.events import Events
 from horae.web.native.explaining import Explaining
 from horae.web.native.forecasting import Forecasts
-from horae.web.native.hooks import Hooks
+from horae.web.native.hooks import Hooks, Pings
 from horae.web.native.jobs import Jobs
 from horae.web.native.limits import Limits
 from horae.web.native.many import Intake
@@ -37,8 +37,8 @@ class Native:
         self._resources = (
             Jobs(services, intake), Triggers(services, self.organisations), Runs(services, streams, intake),
             Reruns(services), Signals(services), self.cluster, Queues(services), Limits(services), Tokens(services),
-            Secrets(services), Hooks(services), Callbacks(services), Forecasts(services), Explaining(services),
-            Events(services, streams),
+            Secrets(services), Hooks(services), Pings(services), Callbacks(services), Forecasts(services),
+            Explaining(services), Events(services, streams),
         )  # fmt: skip
 
     def operations(self) -> list[http.Operation]:

@@ -1,4 +1,4 @@
-"""Webhooks under /v1: addresses that systems outside call, who have no login here but a token in the address."""
+"""Webhooks and pings under /v1: addresses for systems outside, who have no login here but a token in the address."""
 
 from __future__ import annotations
 
@@ -6,15 +6,27 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from horae import schemas
-from horae.core import hooks, model
+from horae.core import hooks, model, watched
 from horae.core.time.outside import PLAIN
 from horae.errors import Malformed, NotFound
 from horae.service import Services
-from horae.web import documents, http, render
+from horae.web import documents, http, params, render
 
 FORM = "application/x-www-form-urlencoded"
 MAX_FIELDS = 1000  # of a form
 EXAMPLE = {"path": "reports/today.csv"}
+PING = (
+    params.text("state", "start, success, fail or log, where the address does not say it.", 20),
+    params.number(
+        "exit_code", "Of what was run. Another one than 0 is a failure, unless the state is given.", -255, 255
+    ),
+    params.Param("seconds", "How long it took.", {"type": "number", "minimum": 0}, watched.read_seconds),
+    params.identity(
+        "run", "The run that it is about, as the first ping was answered. Without: that of the latest moment."
+    ),
+    params.moment("at", "When it was so, of a ping that comes late."),
+    params.IDEMPOTENCY,
+)
 
 
 def no_credential(_: http.Request) -> str | None:
@@ -41,7 +53,7 @@ class Hooks:
     async def call(self, request: http.Request) -> http.Answer:
         """The body is the data of the run, or what GitHub or Gitea tell. The same delivery makes one run."""
         call = hooks.Call(_headers(request), await request.read(hooks.MAX_BODY))
-        admitted = await self._hooks.admit(_trigger_id(request), request.scope["path_params"]["token"], call)
+        admitted = await self._hooks.admit(_id(request, "trigger_id"), request.scope["path_params"]["token"], call)
         is_plain = admitted.hook["format"] == PLAIN
         answer = await self._hooks.deliver(admitted, _read(call.body, request, is_plain=is_plain))
         if isinstance(answer, hooks.Ignored):
@@ -53,10 +65,45 @@ class Hooks:
         return http.reply(200, render.trigger(await self._jobs.triggers.rotate(request.path_id("trigger_id"))))
 
 
-def _trigger_id(request: http.Request) -> int | None:
+class Pings:
+    """The endpoints of jobs that others run."""
+
+    def __init__(self, services: Services) -> None:
+        self._watching = services.watching
+
+    def operations(self) -> list[http.Operation]:
+        op, address = http.Operation, "/v1/pings/{job_id}/{token}"
+        shared: Any = {"params": PING, "errors": (409, 413, 429), "is_open": True, "credential": no_credential}
+        return [
+            op("GET", "/v1/jobs/{job_id}/ping", self.show, "jobs", "The address to tell of a watched job",
+               "PingAddress", errors=(409,)),
+            op("POST", address, self.hear, "runs", "Tell of a watched job", "PingAnswer", 202, **shared),
+            op("POST", f"{address}/{{state}}", self.hear, "runs", "Tell that a watched job began or ended",
+               "PingAnswer", 202, **shared),
+        ]  # fmt: skip
+
+    async def show(self, request: http.Request) -> http.Answer:
+        """Whoever has it can tell how the job goes, without a login. It is always the same."""
+        job_id = request.path_id("job_id")
+        token = await self._watching.make_token(job_id)
+        return http.reply(200, schemas.PingAddress(job_id, f"/v1/pings/{job_id}/{token}"))
+
+    async def hear(self, request: http.Request) -> http.Answer:
+        """The body is the end of its output, of which the last 100 KiB are kept."""
+        given = request.scope["path_params"]
+        job = await self._watching.admit(_id(request, "job_id"), given["token"])
+        asked = request.args
+        state = watched.read_state(given.get("state") or asked["state"], asked["exit_code"])
+        ping = watched.Ping(state, asked["exit_code"], asked["seconds"], asked["run"], asked["at"])
+        said = await request.read(hooks.MAX_BODY)
+        run = await self._watching.hear(job, ping, said, request.idempotency_key())
+        return http.reply(202, schemas.PingAnswer(run.id, run.state.word))
+
+
+def _id(request: http.Request, name: str) -> int | None:
     """What is no id is as wrong as a wrong token, and told in the same words."""
     try:
-        return request.path_id("trigger_id")
+        return request.path_id(name)
     except NotFound:
         return None
 

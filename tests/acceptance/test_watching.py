@@ -1,0 +1,137 @@
+"""Jobs that others run, watched: a line of a crontab wrapped by `horae exec`, whose machine may be unplugged."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .server import Server, horae
+
+NOWHERE = "http://127.0.0.1:9/v1/pings/1/x"  # nobody listens there
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    running = Server(tmp_path).start()
+    yield running
+    running.stop()
+
+
+def watch(server: Server, schedule: str = "0 0 1 1 *", grace: str = "1h") -> tuple[int, str]:
+    """Return a job that others run, and its address."""
+    (job,) = server.submit({"name": "backup", "key": "backup", "schedule": schedule, "watched": {"grace": grace}})
+    return int(job["id"]), server.cli("ping-url", "backup").stdout.strip()
+
+
+def wrap(tmp_path: Path, url: str, *words: str, patience: int = 30) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    argv = [horae(), "exec", "--watch", url, "--patience", str(patience), "--", *words]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, start_new_session=True)
+
+
+def ended(wrapped: subprocess.Popen[bytes]) -> tuple[bytes, bytes, int]:
+    """Return what it wrote, and its exit code."""
+    with wrapped:
+        return *wrapped.communicate(timeout=60), wrapped.returncode
+
+
+def spooled(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "state" / "horae" / "pings").glob("*.json"))
+
+
+def runs(server: Server) -> list[Any]:
+    items: list[Any] = server.get("/v1/runs", limit=100)["items"]
+    return items
+
+
+def log_of(server: Server, run: Any) -> str:
+    return server.http.get(f"/v1/runs/{run['id']}/log").text
+
+
+def test_a_wrapped_command_is_told_of_and_passes_through_unchanged(server: Server, tmp_path: Path) -> None:
+    job_id, url = watch(server)
+    assert url == server.cli_json("ping-url", "backup")["address"]
+    assert ended(wrap(tmp_path, url, "sh", "-c", "echo out; echo err >&2; exit 7")) == (b"out\n", b"err\n", 7)
+    [made] = runs(server)
+    run = server.ended(made["id"])
+    assert (run["job_id"], run["state"], run["reason"], run["exit_code"]) == (job_id, "failed", "exit", 7)
+    assert sorted(log_of(server, run).splitlines()) == ["err", "out"]
+    assert ended(wrap(tmp_path, url, "true")) == (b"", b"", 0)
+    server.wait_until(lambda: runs(server)[0]["state"] == "succeeded", "the second run to be told of")
+    assert spooled(tmp_path) == []
+
+
+def test_a_machine_that_is_unplugged_is_missed_after_the_grace_with_its_last_words(
+    server: Server, tmp_path: Path
+) -> None:
+    _, url = watch(server, grace="8s")
+    script = "import time; print('half way', flush=True); time.sleep(600)"
+    wrapped = wrap(tmp_path, url, sys.executable, "-c", script)
+    made = server.wait_until(lambda: runs(server), "the beginning to be told")[0]
+    posted = server.http.post(f"{url.removeprefix(str(server.http.base_url).rstrip('/'))}/log", content=b"last words\n")
+    assert posted.status_code == 202, posted.text
+    os.killpg(wrapped.pid, signal.SIGKILL)
+    ended(wrapped)
+    run = server.ended(made["id"])
+    assert (run["state"], run["reason"]) == ("failed", "missed")
+    assert run["message"].startswith("it began at ")
+    assert "last words" in log_of(server, run)
+    assert "missed" in server.cli("runs", "show", str(run["id"])).stdout
+
+
+def test_the_moments_of_a_job_that_nobody_tells_of_are_missed(server: Server) -> None:
+    watch(server, schedule="* * * * * *", grace="1s")
+    missed = server.wait_until(lambda: [run for run in runs(server) if run["reason"] == "missed"], "a missed run")
+    assert "nothing was heard" in missed[0]["message"]
+
+
+def test_horae_away_costs_the_command_nothing_and_it_is_told_the_next_time(server: Server, tmp_path: Path) -> None:
+    _, url = watch(server)
+    server.kill()
+    out, err, code = ended(wrap(tmp_path, url, "sh", "-c", "echo done; exit 3", patience=0))
+    assert (out, code) == (b"done\n", 3)
+    assert b"horae exec: Horae could not be told" in err
+    assert len(spooled(tmp_path)) == 1
+    server.start()
+    assert ended(wrap(tmp_path, url, "true")) == (b"", b"", 0)
+    server.wait_until(
+        lambda: sorted(run["state"] for run in runs(server)) == ["failed", "succeeded"], "both to be told of"
+    )
+    assert spooled(tmp_path) == []
+
+
+@pytest.mark.parametrize("url", [NOWHERE, "", "no address", "http://[", "ftp://x/y"])
+def test_no_address_makes_a_command_fail(tmp_path: Path, url: str) -> None:
+    out, err, code = ended(wrap(tmp_path, url, "sh", "-c", "echo it runs", patience=0))
+    assert (out, code) == (b"it runs\n", 0), err
+    assert err.startswith(b"horae exec: ")
+    assert b"Traceback" not in err
+
+
+def test_an_address_that_is_refused_is_told_and_not_kept(server: Server, tmp_path: Path) -> None:
+    _, url = watch(server)
+    _, err, code = ended(wrap(tmp_path, f"{url}x", "true"))
+    assert (code, spooled(tmp_path)) == (0, [])
+    assert b"the ping was refused: 404" in err
+
+
+def test_signals_and_their_ends_go_through(tmp_path: Path) -> None:
+    script = "import time; print('begun', flush=True); time.sleep(600)"
+    wrapped = wrap(tmp_path, NOWHERE, sys.executable, "-c", script, patience=0)
+    assert wrapped.stdout is not None
+    assert wrapped.stdout.readline() == b"begun\n"
+    wrapped.send_signal(signal.SIGTERM)
+    assert ended(wrapped)[2] == -signal.SIGTERM
+
+
+def test_a_command_that_is_not_there_ends_as_in_a_shell(tmp_path: Path) -> None:
+    _, err, code = ended(wrap(tmp_path, NOWHERE, "no-such-command", patience=0))
+    assert code == 127
+    assert b"no-such-command: No such file or directory" in err
