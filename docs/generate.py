@@ -5,8 +5,8 @@
 
 A page is prose with blocks in it. What stands between `<!-- made: NAME -->` and `<!-- end -->` is the text of
 the function `BLOCKS[NAME]`, drawn from a table of the code: settings.SETTINGS, the click program, the
-OpenAPI document, errors.CODES, core.insight.codes, core.model, core.lifecycle, service.metrics. Every block stands on
-exactly one page. tests/test_docs.py runs the check.
+OpenAPI document, errors.CODES, core.insight.why.codes, core.model, core.lifecycle, service.metrics. Every block stands
+on exactly one page. tests/test_docs.py runs the check.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from horae import cli, errors
 from horae.cli import session
 from horae.contracts import CONTRACTS
 from horae.core import model
-from horae.core.insight.codes import CODES as EXPLAINED
-from horae.core.insight.codes import Code as Explained
+from horae.core.insight.why.codes import CODES as EXPLAINED
+from horae.core.insight.why.codes import Code as Explained
 from horae.core.runs import lifecycle
 from horae.service import Services
 from horae.service.metrics import Metrics

@@ -9,6 +9,9 @@ import sys
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +43,40 @@ def pytest_configure(config: pytest.Config) -> None:
     end_with_make()
     leash = Leash()
     config.option.basetemp = config.option.basetemp or str(leash.directory / "pytest")
+
+
+@pytest.hookimpl(tryfirst=True)  # before they are collected
+def pytest_collection(session: pytest.Session) -> None:
+    """A worker begins to load the tests where no other does: what one of them has compiled, the others find."""
+    if (worker := getattr(session.config, "workerinput", None)) is None:
+        return
+    files = list(_test_files(session.config))
+    first = len(files) * int(worker["workerid"][2:]) // worker["workercount"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for path in files[first:] + files[:first]:
+            with suppress(Exception, pytest.skip.Exception):  # who cannot be loaded says so when it is collected
+                import_module(".".join(path.relative_to(session.config.rootpath).with_suffix("").parts))
+
+
+def _test_files(config: pytest.Config) -> Iterator[Path]:
+    """Yield those in the directories that are asked for."""
+    ignored = [Path(name).resolve() for name in config.getoption("ignore") or ()]
+    for name in config.args:
+        for path in sorted((config.invocation_params.dir / name).rglob("test_*.py")):
+            if not any(path.is_relative_to(one) for one in ignored):
+                yield path
+
+
+@pytest.hookimpl(trylast=True)  # each room was shuffled before, and stays so
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Rooms of long tests come first: when the others are done, no worker has a long one left."""
+    items.sort(
+        key=lambda item: next((number for number, room in enumerate(LONG_ROOMS) if room in item.path.parents), 9)
+    )
+
+
+LONG_ROOMS = [Path(__file__).parent / name for name in ("simulation", "acceptance", "engines", "contract", "facades")]
 
 
 def missing(what: str) -> None:
@@ -75,8 +112,14 @@ def hearing_logs() -> Iterator[None]:
 
 def _loggers() -> dict[str, Any]:
     """Return the loggers of our modules, by the name of the module."""
-    found = {name: vars(module).get("log") for name, module in list(sys.modules.items()) if name.startswith("horae.")}
+    found = {name: vars(sys.modules[name])["log"] for name in _logging(len(sys.modules)) if name in sys.modules}
     return {name: log for name, log in found.items() if isinstance(log, _LOGGER)}
+
+
+@lru_cache(maxsize=1)  # looked for before and after every test, and different only when one was loaded
+def _logging(_: int) -> list[str]:
+    """Return the names of our modules that have something called `log`."""
+    return [name for name, module in list(sys.modules.items()) if name.startswith("horae.") and "log" in vars(module)]
 
 
 _LOGGER = type(structlog.get_logger())

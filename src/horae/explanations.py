@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from horae.core.insight.codes import CODES
+from horae.core.insight.why.codes import CODES
 from horae.schemas import Id, Object, When
 
 

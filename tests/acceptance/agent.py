@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .server import DEADLINE, horae
+from .server import DEADLINE, horae, rest
 
 
 class AgentProcess:
@@ -51,10 +51,10 @@ class AgentProcess:
         return self._log.read_text(errors="replace")
 
     def wait_for(self, text: str, times: int = 1) -> None:
-        deadline = time.monotonic() + DEADLINE
+        began = time.monotonic()
         while self.log().count(text) < times:
-            assert time.monotonic() < deadline, f"waited for {text!r}:\n{self.log()[-4000:]}"
-            time.sleep(0.02)
+            assert time.monotonic() < began + DEADLINE, f"waited for {text!r}:\n{self.log()[-4000:]}"
+            rest(began)
 
     def signal(self, number: int) -> None:
         assert self.process is not None

@@ -78,6 +78,7 @@ def all_handlers(server: Server) -> Any:
     return page if [node["state"] for node in page["nodes"]] == ["listed", "listed"] else None
 
 
+@pytest.mark.long
 def test_any_server_lists_the_handlers_of_all_and_names_the_one_that_does_not_answer(
     start: Start, tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_any_server_lists_the_handlers_of_all_and_names_the_one_that_does_not_an
     assert [(node["name"], node["state"]) for node in page["nodes"]] == [("n0", "listed"), ("n1", "silent")]
 
 
+@pytest.mark.long
 def test_a_standby_takes_over_in_active_passive_mode(postgres_url: str, tmp_path: Path) -> None:
     nodes = []
     for name in ("n0", "n1"):

@@ -13,7 +13,7 @@ from .witness import check_ledger, check_witness, witness
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "seconds", "kills"), [(20, 18, 3), pytest.param(50, 60, 10, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("count", "seconds", "kills"), [(8, 10, 2), pytest.param(50, 60, 10, marks=pytest.mark.long)])
 def test_jobs_of_every_second_survive_crash_after_crash(tmp_path: Path, count: int, seconds: int, kills: int):
     server = Server(tmp_path, "--heartbeat-interval", "1", "--slots", "64")
     server.start()

@@ -58,7 +58,7 @@ def test_calls_that_come_close_together_are_one_run_of_each_kind(tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("store", "kills"), [("sqlite", 4), ("postgres", 4), pytest.param("postgres", 30, marks=pytest.mark.long)]
+    ("store", "kills"), [("sqlite", 2), ("postgres", 2), pytest.param("postgres", 30, marks=pytest.mark.long)]
 )
 def test_sixteen_callers_and_crashes_make_exactly_the_promised_runs(
     tmp_path: Path, request: pytest.FixtureRequest, store: str, kills: int
@@ -82,7 +82,7 @@ def call_under_kills(servers: Servers, path: str, kills: int) -> list[Call]:
 
     def caller(seed: int) -> None:
         chance = random.Random(seed)
-        with httpx.Client(timeout=30) as client:
+        with httpx.Client(timeout=30, verify=False) as client:
             while not over.is_set():
                 kind, number, asked_at = f"k{chance.randrange(KINDS)}", next(numbers), time.time()
                 address = f"{chance.choice(servers.each).url}{path}"

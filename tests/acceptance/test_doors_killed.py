@@ -50,7 +50,7 @@ def expect_death(server: Server, point: str) -> None:
     assert server.process.wait(180) == -9, server.log()
     assert (server.directory / "mark").read_text() == point
     server.http.close()
-    server.http = httpx.Client(base_url=server.url, timeout=30)
+    server.http = httpx.Client(base_url=server.url, timeout=30, verify=False)
 
 
 def place(server: Server, orders: list[Any], key: str) -> list[Any]:
@@ -72,7 +72,11 @@ def made(server: Server, name: str) -> Counter[int]:
 
 @pytest.mark.parametrize(
     ("point", "left"),
-    [("enqueue:before:3", {BATCH}), ("_carry_out:after:3", {BATCH, ORDERS}), ("enqueue:after:3", {ORDERS})],
+    [
+        pytest.param("enqueue:before:3", {BATCH}, marks=pytest.mark.long),
+        ("_carry_out:after:3", {BATCH, ORDERS}),
+        pytest.param("enqueue:after:3", {ORDERS}, marks=pytest.mark.long),
+    ],
     ids=["before a batch", "within a batch", "after a batch"],
 )
 def test_many_orders_are_there_once_however_the_server_dies_among_them(server: Server, point: str, left: set[int]):
@@ -100,7 +104,11 @@ def test_many_orders_are_there_once_however_the_server_dies_among_them(server: S
 
 @pytest.mark.parametrize(
     "point",
-    ["_carry_out:before:2", "_begin_later:after:1", "sweep:after:1"],
+    [
+        pytest.param("_carry_out:before:2", marks=pytest.mark.long),
+        pytest.param("_begin_later:after:1", marks=pytest.mark.long),
+        "sweep:after:1",
+    ],
     ids=["taken, not made", "made, not committed", "committed, not told"],
 )
 def test_orders_that_wait_run_once_however_the_server_dies_as_it_releases_them(server: Server, point: str):
@@ -123,7 +131,11 @@ def test_orders_that_wait_run_once_however_the_server_dies_as_it_releases_them(s
 
 @pytest.mark.parametrize(
     "point",
-    ["_place:before:1", "_refuse_handed:after:1", "drain:after:1"],
+    [
+        pytest.param("_place:before:1", marks=pytest.mark.long),
+        "_refuse_handed:after:1",
+        pytest.param("drain:after:1", marks=pytest.mark.long),
+    ],
     ids=["taken, not made", "made, not committed", "committed, not told"],
 )
 def test_what_was_handed_over_is_there_once_however_the_server_dies_as_it_drains(

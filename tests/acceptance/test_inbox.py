@@ -76,6 +76,7 @@ def test_the_example_leaves_an_order_and_its_invoice_or_neither(server: Server, 
     assert sql(postgres_url, "SELECT 1 FROM inbox") == []
 
 
+@pytest.mark.long
 def test_operators_grant_and_revoke_and_see_what_was_refused(server: Server, postgres_url: str):
     role = f"app_{uuid.uuid4().hex[:12]}"
     sql(postgres_url, f"CREATE ROLE {role} LOGIN")

@@ -187,6 +187,7 @@ def test_while_a_server_holds_the_database_its_tokens_are_made_through_it(tmp_pa
     assert [(it["name"], it["state"]) for it in listed["items"]] == [("ci", "revoked")]
 
 
+@pytest.mark.long
 def test_on_postgresql_tokens_are_made_beside_a_running_server(tmp_path: Path, postgres_url: str):
     server = Server(tmp_path, "--database", postgres_url)
     server.start()

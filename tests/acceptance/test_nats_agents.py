@@ -97,6 +97,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield made
 
 
+@pytest.mark.long
 def test_with_postgresql_nats_and_a_bucket_agents_need_neither_database_nor_api(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +157,7 @@ def test_a_broker_that_is_killed_and_wiped_costs_no_run_and_no_line(place: Place
     assert "waited" in place.log(waiting)
 
 
+@pytest.mark.long
 def test_a_partition_of_five_seconds_costs_no_run_and_no_line(place: Place):
     run_id = place.run("for i in 1 2 3 4 5 6 7; do echo line $i; sleep 1; done")
     place.until_said(run_id, "line 1")

@@ -7,13 +7,23 @@ import os
 import signal
 import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pytest
 
-from .server import Server, free_port, horae
+from .server import DEADLINE, Server, free_port, horae
 
+pytestmark = pytest.mark.xdist_group("one node")  # those that do it no harm share a server
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = Server(tmp_path_factory.mktemp("shared"), "--heartbeat-interval", "1").start()
+    yield running
+    running.stop()
 
 
 def test_the_first_example_runs_and_its_log_can_be_followed(server: Server):
@@ -52,69 +62,70 @@ def _rights_of_others(path: Path) -> int:
     return 0 if stat.S_ISLNK(mode) or stat.S_ISCHR(mode) else stat.S_IMODE(mode) & 0o077  # /dev/null is everybody's
 
 
-def test_following_a_job_ends_when_no_more_runs_can_come(server: Server):
-    server.submit({"name": "once", "run_once": True, "steps": [{"run": "echo only"}]})
+def test_following_a_job_ends_when_no_more_runs_can_come(shared: Server):
+    shared.submit({"name": "once", "run_once": True, "steps": [{"run": "echo only"}]})
 
-    assert "only" in server.cli("logs", "-f", "once").stdout
-
-
-def test_run_wait_ends_with_the_exit_code_of_the_job(server: Server):
-    server.submit({"name": "three", "steps": [{"run": "exit 3"}]}, {"name": "fine", "steps": [{"run": "true"}]})
-
-    assert server.cli("run", "three", "--wait", check=False).returncode == 3
-    assert server.cli("run", "fine", "--wait").returncode == 0
+    assert "only" in shared.cli("logs", "-f", "once").stdout
 
 
-def test_a_job_that_is_cancelled_is_dead_with_everything_it_started(server: Server, tmp_path: Path):
+def test_run_wait_ends_with_the_exit_code_of_the_job(shared: Server):
+    shared.submit({"name": "three", "steps": [{"run": "exit 3"}]}, {"name": "fine", "steps": [{"run": "true"}]})
+
+    assert shared.cli("run", "three", "--wait", check=False).returncode == 3
+    assert shared.cli("run", "fine", "--wait").returncode == 0
+
+
+def test_a_job_that_is_cancelled_is_dead_with_everything_it_started(shared: Server, tmp_path: Path):
     pids = tmp_path / "pids"
     run = f"(setsid sleep 300 & echo $! >> {pids}); echo $$ >> {pids}; sleep 300"
-    (job,) = server.submit({"name": "long", "steps": [{"run": run}]})
-    run_id = server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"]
-    server.wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, "the job to start its daemon")
+    (job,) = shared.submit({"name": "long", "steps": [{"run": run}]})
+    run_id = shared.post(f"/v1/jobs/{job['id']}/run", status=201)["id"]
+    shared.wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, "the job to start its daemon")
 
-    server.post(f"/v1/runs/{run_id}/cancel", status=202)
+    shared.post(f"/v1/runs/{run_id}/cancel", status=202)
 
-    assert server.ended(run_id)["state"] == "cancelled"
+    assert shared.ended(run_id)["state"] == "cancelled"
     assert [pid for pid in pids.read_text().split() if Path(f"/proc/{pid}").exists()] == []
 
 
-def test_a_timeout_ends_the_attempt_and_a_retry_follows(server: Server, tmp_path: Path):
+def test_a_timeout_ends_the_attempt_and_a_retry_follows(shared: Server, tmp_path: Path):
     mark = tmp_path / "mark"
-    (job,) = server.submit(
+    (job,) = shared.submit(
         {"name": "slow once", "timeout": "1s", "retry": {"attempts": 2, "backoff": "100ms"},
          "steps": [{"run": f"if [ -e {mark} ]; then echo again; else touch {mark}; sleep 60; fi"}]}
     )  # fmt: skip
-    run_id = server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"]
+    run_id = shared.post(f"/v1/jobs/{job['id']}/run", status=201)["id"]
 
-    run = server.ended(run_id)
+    run = shared.ended(run_id)
 
     assert (run["state"], run["attempt"]) == ("succeeded", 2)
     assert [attempt["state"] for attempt in run["attempts"]] == ["timed_out"]
-    assert "again" in server.http.get(f"/v1/runs/{run_id}/log").text
+    assert "again" in shared.http.get(f"/v1/runs/{run_id}/log").text
 
 
-def test_a_flood_of_output_is_kept_to_the_last_byte(server: Server):
-    """Thirty megabytes at full speed: the job waits for its log rather than losing a line of it."""
-    (job,) = server.submit({"name": "flood", "steps": [{"run": "seq -w 1 3000000"}]})
-    run_id = server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"]
-    assert server.ended(run_id)["state"] == "succeeded"
+@pytest.mark.parametrize("lines", [500_000, pytest.param(3_000_000, marks=pytest.mark.long)])
+def test_a_flood_of_output_is_kept_to_the_last_byte(shared: Server, lines: int):
+    """Megabytes at full speed: the job waits for its log rather than losing a line of it."""
+    (job,) = shared.submit({"name": "flood", "steps": [{"run": f"seq {lines}"}]})
+    run_id = shared.post(f"/v1/jobs/{job['id']}/run", status=201)["id"]
+    assert shared.ended(run_id)["state"] == "succeeded"
 
     text, offset = b"", 0
-    while part := server.http.get(f"/v1/runs/{run_id}/log", params={"offset": offset}).content:
+    while part := shared.http.get(f"/v1/runs/{run_id}/log", params={"offset": offset}).content:
         text += part
         offset += len(part)
 
-    assert text.split(b"\n")[1:-1] == [b"%07d" % number for number in range(1, 3_000_001)]
+    assert text.split(b"\n")[1:-1] == [b"%d" % number for number in range(1, lines + 1)]
 
 
-def test_a_python_handler_gets_its_data_and_gives_its_result(server: Server):
-    (job,) = server.submit({"name": "echo", "handler": "horae.handlers:echo"})
-    run_id = server.post(f"/v1/jobs/{job['id']}/run", {"data": {"x": [1, 2]}}, status=201)["id"]
+def test_a_python_handler_gets_its_data_and_gives_its_result(shared: Server):
+    (job,) = shared.submit({"name": "echo", "handler": "horae.handlers:echo"})
+    run_id = shared.post(f"/v1/jobs/{job['id']}/run", {"data": {"x": [1, 2]}}, status=201)["id"]
 
-    run = server.ended(run_id)
+    run = shared.ended(run_id)
 
     assert (run["state"], run["result"]) == ("succeeded", {"x": [1, 2]})
-    assert json.loads(server.http.get(f"/v1/runs/{run_id}/log").text) == {"x": [1, 2]}
+    assert json.loads(shared.http.get(f"/v1/runs/{run_id}/log").text) == {"x": [1, 2]}
 
 
 def test_handlers_of_a_jobs_directory_run_and_see_the_previous_result(tmp_path: Path):
@@ -145,21 +156,21 @@ def test_handlers_of_a_jobs_directory_run_and_see_the_previous_result(tmp_path: 
         server.stop()
 
 
-def test_a_second_process_on_the_same_data_is_told_who_holds_it(server: Server):
-    argv = [horae(), "up", "--port", str(free_port()), "--data", str(server.directory / "data")]
+def test_a_second_process_on_the_same_data_is_told_who_holds_it(shared: Server):
+    argv = [horae(), "up", "--port", str(free_port()), "--data", str(shared.directory / "data")]
 
-    second = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    second = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE)
 
     assert second.returncode != 0
     assert "E_SINGLE_NODE_LOCK" in second.stderr
-    assert server.process is not None
-    assert str(server.process.pid) in second.stderr
+    assert shared.process is not None
+    assert str(shared.process.pid) in second.stderr
 
 
-def test_a_taken_port_is_refused_at_once(server: Server, tmp_path: Path):
-    argv = [horae(), "up", "--port", str(server.port), "--data", str(tmp_path / "other")]
+def test_a_taken_port_is_refused_at_once(shared: Server, tmp_path: Path):
+    argv = [horae(), "up", "--port", str(shared.port), "--data", str(tmp_path / "other")]
 
-    second = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    second = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE)
 
     assert second.returncode != 0
     assert "E_LISTEN" in second.stderr
@@ -175,7 +186,7 @@ def test_stopping_lets_running_work_finish_and_leaves_with_zero(server: Server, 
     assert server.process is not None
     server.process.send_signal(signal.SIGTERM)
 
-    assert server.process.wait(60) == 0
+    assert server.process.wait(DEADLINE) == 0
     assert mark.exists()
     server.start()
     assert server.ended(run_id)["state"] == "succeeded"
@@ -246,7 +257,7 @@ def test_the_same_commands_work_on_postgresql(tmp_path: Path, postgres_url: str)
         assert server.stop() == 0
 
 
-def test_the_server_answers_only_to_its_own_names(server: Server):
-    answer = httpx.get(f"{server.url}/v1/jobs", headers={"Host": "evil.example"})
+def test_the_server_answers_only_to_its_own_names(shared: Server):
+    answer = httpx.get(f"{shared.url}/v1/jobs", headers={"Host": "evil.example"})
 
     assert answer.json()["code"] == "E_HOST"

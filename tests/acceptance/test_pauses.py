@@ -84,6 +84,7 @@ def test_a_second_process_of_the_same_name_is_refused_and_told_who_has_it(
     first.wait_until(lambda: first.get("/v1/runs", job_id=job["id"], state="succeeded")["items"], "a run")
 
 
+@pytest.mark.long
 def test_a_restart_after_a_crash_takes_its_name_up_at_once_and_a_stranger_waits_for_the_lease(
     postgres_url: str, tmp_path: Path, stack: ExitStack
 ):
@@ -152,6 +153,7 @@ def end(server: Server, jobs: list[Any], directory: Path) -> None:
 # ── the database ──
 
 
+@pytest.mark.long
 def test_no_node_is_given_up_for_an_outage_of_the_database_longer_than_its_death(
     database: Postgres, tmp_path: Path, stack: ExitStack
 ):
@@ -196,6 +198,7 @@ def test_a_stop_while_the_database_is_away_ends_with_a_sentence_and_its_code(dat
 # ── a server that stands still, with an agent that goes on through another ──
 
 
+@pytest.mark.long
 def test_a_server_that_wakes_with_old_frames_of_an_agent_does_no_harm(
     postgres_url: str, tmp_path: Path, stack: ExitStack
 ):

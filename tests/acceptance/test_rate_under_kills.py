@@ -95,8 +95,12 @@ def kill_again_and_again(server: Server, agents: list[AgentProcess], pace: Pace)
 
 
 def wait_for_starts(server: Server, count: int) -> None:
-    before = len(starts(server))
-    server.wait_until(lambda: len(starts(server)) >= before + count, f"{count} starts")
+    def seen() -> int:
+        with closing(database(server)) as connection:
+            return int(connection.execute("SELECT count(*) FROM noted").fetchone()[0])
+
+    before = seen()
+    server.wait_until(lambda: seen() >= before + count, f"{count} starts")
 
 
 def database(server: Server) -> sqlite3.Connection:

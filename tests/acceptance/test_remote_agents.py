@@ -330,6 +330,7 @@ def test_what_a_killed_agent_ran_dies_and_runs_elsewhere(quick: Server, begin: B
     check_one_after_the_other(witness)
 
 
+@pytest.mark.long
 def test_a_stopped_agent_loses_its_job_before_a_second_copy_starts(quick: Server, begin: Begin, tmp_path: Path):
     witness = tmp_path / "witness"
     first = begin(at(quick), "stopped", "--label", "s").joined()

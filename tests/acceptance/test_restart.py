@@ -22,7 +22,7 @@ BRIEF = ("--heartbeat-interval", "0.5", "--lease", "3")
 COUNTER = """
 echo "pid $$ attempt $HORAE_ATTEMPT fence $HORAE_FENCE"
 i=0
-while [ ! -e {file} ]; do i=$((i+1)); echo "line $i"; sleep 0.02; done
+while [ ! -e {file} ]; do i=$((i+1)); echo "line $i"; sleep 0.05; done
 echo "last $i"
 exit 7
 """
@@ -101,6 +101,7 @@ def test_an_agent_that_was_killed_takes_its_work_up_again(server: Server, begin:
     check_went_on(server, run_id)
 
 
+@pytest.mark.long
 def test_an_agent_that_is_stopped_and_started_takes_its_work_up_again(
     server: Server, begin: Begin, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_an_agent_that_is_stopped_and_started_takes_its_work_up_again(
     check_went_on(server, run_id)
 
 
+@pytest.mark.long
 def test_work_that_ended_between_two_lives_of_its_agent_has_its_result(
     server: Server, begin: Begin, tmp_path: Path
 ) -> None:
@@ -153,6 +155,7 @@ def test_a_server_that_was_killed_takes_the_work_of_its_own_agent_up_again(tmp_p
         server.stop()
 
 
+@pytest.mark.long
 def test_a_server_that_is_stopped_and_started_takes_the_work_of_its_own_agent_up_again(tmp_path: Path) -> None:
     server = Server(tmp_path, *LEASE).start()
     run_id = shell(server, COUNTER.format(file=tmp_path / "end"))
@@ -172,6 +175,7 @@ def test_a_server_that_is_stopped_and_started_takes_the_work_of_its_own_agent_up
         server.stop()
 
 
+@pytest.mark.long
 def test_an_agent_over_nats_that_was_killed_takes_its_work_up_again(tmp_path: Path) -> None:
     nats = Nats(tmp_path / "nats").start()
     server = Server(tmp_path, *NO_AGENT, *LEASE, "--queue", nats.url)
@@ -196,6 +200,7 @@ def test_an_agent_over_nats_that_was_killed_takes_its_work_up_again(tmp_path: Pa
         nats.kill()
 
 
+@pytest.mark.long
 def test_a_taken_up_run_can_be_cancelled(server: Server, begin: Begin, tmp_path: Path) -> None:
     agent = begin(server, "phoenix")
     run_id = shell(server, COUNTER.format(file=tmp_path / "end"))
@@ -212,6 +217,7 @@ def test_a_taken_up_run_can_be_cancelled(server: Server, begin: Begin, tmp_path:
     assert not is_alive(pid)
 
 
+@pytest.mark.long
 def test_later_steps_of_a_taken_up_run_are_done_by_the_next_agent(server: Server, begin: Begin, tmp_path: Path) -> None:
     agent = begin(server, "phoenix")
     steps = [
@@ -260,6 +266,7 @@ def test_work_whose_agent_does_not_come_back_ends_before_it_runs_elsewhere(tmp_p
         server.stop()
 
 
+@pytest.mark.long
 def test_an_agent_that_comes_back_after_its_lease_finds_nothing_to_take_up(tmp_path: Path, begin: Begin) -> None:
     server = Server(tmp_path, *NO_AGENT, *BRIEF).start()
     try:

@@ -142,6 +142,7 @@ def test_a_remote_agent_gets_values_and_keeps_them_off_its_disk(tmp_path: Path):
         assert_hidden(content)
 
 
+@pytest.mark.long
 def test_a_server_without_the_key_does_not_start_and_names_it(tmp_path: Path):
     server = Server(tmp_path).start()
     server.cli("secret", "set", "BIRD", input=OTHER)
@@ -199,6 +200,7 @@ def test_a_checkout_is_opened_by_a_password_that_is_found_nowhere(
         assert_hidden(content)
 
 
+@pytest.mark.long
 def test_a_rotation_that_is_killed_is_gone_on_with(server: Server):
     """Jobs with passwords of their own, and a secret; the key file has both keys while it is under way."""
     set_canaries(server)

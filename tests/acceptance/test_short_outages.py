@@ -67,7 +67,7 @@ def ended(server: Server, agent: AgentProcess) -> None:
             one.stop()
 
 
-@pytest.mark.parametrize("how", ["frozen", "killed"])
+@pytest.mark.parametrize("how", ["frozen", pytest.param("killed", marks=pytest.mark.long)])
 def test_a_broker_that_is_away_for_most_of_the_lease_ends_no_work(tmp_path: Path, how: str):
     def thaw() -> None:
         nats.signal(signal.SIGCONT)
@@ -91,7 +91,7 @@ def _again(nats: Nats) -> None:
     nats.start()
 
 
-@pytest.mark.parametrize("how", ["stalled", "cut"])
+@pytest.mark.parametrize("how", ["stalled", pytest.param("cut", marks=pytest.mark.long)])
 def test_a_line_of_grpc_that_is_dead_for_most_of_the_lease_ends_no_work(tmp_path: Path, how: str):
     server = Server(tmp_path, "--roles", "api,coordinator,scheduler", *TERMS)
     wire = Proxy(server.grpc_port)

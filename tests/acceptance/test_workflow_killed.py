@@ -1,7 +1,7 @@
 """A workflow whose servers and agents are killed while its tasks fan out and in: each is done once.
 
-HORAE_KILL_JOBS (200) is how many items there are; there is a kill for every 25 of them on PostgreSQL, and for every 50
-on SQLite. It says what it did: `pytest -s`.
+There are 60 items in `make test`, and 200 where it may be long, or HORAE_KILL_JOBS; and a kill for every 25 of them on
+PostgreSQL, for every 20 on SQLite and for every 50 where it is long. It says what it did: `pytest -s`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .test_remote_agents import NO_AGENT, at
 
 pytestmark = pytest.mark.slow
 
-ITEMS = int(os.environ.get("HORAE_KILL_JOBS", "200"))
+FEW, MANY = 60, int(os.environ.get("HORAE_KILL_JOBS", "200"))
 TIMERS = ("--heartbeat-interval", "0.5s", "--lease", "6s")
 
 # Each task is its own witness: it holds a lock while it is at work, and a second one that finds it taken says so. The
@@ -183,7 +183,7 @@ class Cast:
         self.server.wait_until(ended, f"{count} tasks to end", 2 * DEADLINE)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
+@pytest.fixture
 def cast(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cast]:
     if request.param == "sqlite":
         made = Cast(tmp_path, None, servers=1, agents=2)
@@ -193,29 +193,34 @@ def cast(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cast]:
     made.stop()
 
 
-def play(cast: Cast, dice: random.Random) -> None:
+def play(cast: Cast, items: int, dice: random.Random) -> None:
     """Kill a server as the fan-out and the fan-in begin, and whoever is drawn again and again while the items pass:
     only agents, where all would have to wait for the one server."""
     is_alone = len(cast.servers) == 1
-    kills = ITEMS // (50 if is_alone else 25)
+    kills = items // (25 if not is_alone else 50 if items > FEW else 20)
     victims: list[Server | AgentProcess] = [*cast.agents, *(() if is_alone else cast.servers)]
     cast.wait_for_ends(1)
     cast.kill(dice.choice(cast.servers))
     for number in range(1, kills):
-        cast.wait_for_ends(number * ITEMS // kills)
+        cast.wait_for_ends(number * items // kills)
         time.sleep(dice.uniform(0, 0.2))
         cast.kill(dice.choice(victims))
-    cast.wait_for_ends(1 + ITEMS)
+    cast.wait_for_ends(1 + items)
     cast.kill(dice.choice(cast.servers))
     for server in cast.servers:
         server.wait_until_up()
 
 
-def test_every_item_is_done_once_and_the_sum_is_right_whoever_is_killed(cast: Cast) -> None:
+@pytest.mark.parametrize(
+    ("cast", "items"),
+    [("sqlite", FEW), *(pytest.param(store, MANY, marks=pytest.mark.long) for store in ("sqlite", "postgres"))],
+    indirect=["cast"],
+)
+def test_every_item_is_done_once_and_the_sum_is_right_whoever_is_killed(cast: Cast, items: int) -> None:
     seed = random.randrange(1 << 30)
     began = time.monotonic()
-    parent = order(cast.server, squares(ITEMS, at_once=ITEMS // 4, pause=0.7))
-    play(cast, random.Random(seed))
+    parent = order(cast.server, squares(items, at_once=items // 4, pause=0.7))
+    play(cast, items, random.Random(seed))
     run = cast.server.ended(parent)
     took = time.monotonic() - began
 
@@ -224,8 +229,8 @@ def test_every_item_is_done_once_and_the_sum_is_right_whoever_is_killed(cast: Ca
     version = cast.rows(f"SELECT version FROM flows WHERE run_id = {parent}")[0][0]
     print(f"\nseed {seed}: {len(tasks)} tasks, killed {dict(cast.kills)}, {lost} attempts lost, {version} steps, "
           f"{took:.1f} s")  # fmt: skip
-    assert (run["state"], run["result"]) == ("succeeded", sum(n**2 for n in range(ITEMS))), f"seed {seed}"
-    check_tasks(cast, tasks, ITEMS)
+    assert (run["state"], run["result"]) == ("succeeded", sum(n**2 for n in range(items))), f"seed {seed}"
+    check_tasks(cast, tasks, items)
 
 
 def tasks_of(server: Server, parent: int) -> list[Any]:

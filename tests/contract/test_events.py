@@ -77,7 +77,7 @@ async def read(nats: Nats, count: int) -> list[Any]:
         while len(found) < count:
             asked = json.dumps({"seq": len(found) + 1}).encode()
             answer = json.loads(
-                (await client.request(f"$JS.API.STREAM.MSG.GET.{EVENT_STREAM}", asked, timeout=10)).data
+                (await client.request(f"$JS.API.STREAM.MSG.GET.{EVENT_STREAM}", asked, timeout=60)).data
             )
             found.append(answer["message"]["data"]) if "message" in answer else await asyncio.sleep(0.05)
         return [json.loads(base64.b64decode(one)) for one in found]
@@ -143,7 +143,7 @@ async def test_events_wait_for_a_broker_that_is_away_and_repeats_are_dropped(tol
     events = await read(nats, 5)
     async with reader(nats) as client:
         again = await client.request(
-            f"{EVENTS}.run.finished", b"{}", timeout=10, headers={"Nats-Msg-Id": events[3]["id"]}
+            f"{EVENTS}.run.finished", b"{}", timeout=60, headers={"Nats-Msg-Id": events[3]["id"]}
         )
     assert json.loads(again.data)["duplicate"] is True
 
@@ -177,7 +177,7 @@ async def test_what_a_leader_told_that_died_before_it_noted_so_is_told_once(told
 
     assert ids == [event.id for event in (await told.store.read_events(BEGINNING, 10))[0]]
     async with reader(nats) as client:
-        info = json.loads((await client.request(f"$JS.API.STREAM.INFO.{EVENT_STREAM}", b"", timeout=10)).data)
+        info = json.loads((await client.request(f"$JS.API.STREAM.INFO.{EVENT_STREAM}", b"", timeout=60)).data)
     assert info["state"]["messages"] == 5
 
 

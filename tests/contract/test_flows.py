@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
+
+import asyncpg
+import pytest
 
 from horae.core.model import Overlap, Policy, Reason, Run, State
 from horae.core.runs.endings import CANCEL, RUN
@@ -240,6 +244,33 @@ async def test_cancelled_tasks_end_in_one_step(store: Store):
     assert {row.kind for row in await store.load_endings(0, 10)} == {RUN}
 
 
+@pytest.mark.parametrize(("before", "after"), [(State.QUEUED, State.RUNNING), (State.RUNNING, State.QUEUED)])
+async def test_a_task_that_is_claimed_or_lost_meanwhile_is_cancelled_too(
+    postgres_store: PostgresStore, before: State, after: State
+):
+    store = postgres_store
+    run_id, _ = await begin(store, ["a"])
+    [task] = await store.load_tasks([run_id])
+    change = f"UPDATE live SET state = $2, node = 'a1' WHERE id = {task.run_id} AND state = $1"
+    other = await asyncpg.connect(store._url)
+    await other.execute(change, State.QUEUED, before)
+    await store.cancel([run_id], Reason.REQUESTED)
+    rows = [row.id for row in await store.load_endings(0, 10)]
+    async with other.transaction():
+        await other.execute(change, before, after)
+        moving = asyncio.create_task(store.move_flows([Move(run_id, 0, cancel=Reason.REQUESTED, endings=rows)]))
+        while not await other.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            await asyncio.sleep(0)
+    moved = await moving
+    await other.close()
+
+    run = await get(store, task.run_id)
+    if after is State.QUEUED:
+        assert run.state is State.CANCELLED
+    else:
+        assert (run.cancel_requested, moved.asked) == (True, {task.run_id: "a1"})
+
+
 async def test_a_deleted_job_ends_its_workflow_as_one_cancelled(store: Store):
     run_id, _ = await begin(store)
     cancelled = await store.delete_job(FLOW)
@@ -293,5 +324,5 @@ async def test_a_thousand_waiting_tasks_are_cancelled_by_one_statement(counted: 
     rows = await store.load_endings(0, 10)
     await count(sent)
     await store.move_flows([Move(run_id, 0, cancel=Reason.REQUESTED, endings=[row.id for row in rows])])
-    assert await count(sent) == 7, "BEGIN, lock_flows, step_flows, live_tasks, cancel, drop_endings, COMMIT"
+    assert await count(sent) == 8, "BEGIN, lock_flows, step_flows, live_tasks, lock_held, cancel, drop_endings, COMMIT"
     assert set((await tasks_of(store, run_id)).values()) == {State.CANCELLED}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,15 +51,28 @@ def builds(rig: Rig) -> int:
     return sum("environment.py" in " ".join(command.argv) for command in rig.keeper.commands)
 
 
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        ("requirements.txt", "sundial==1.0\n"),
-        ("pyproject.toml", '[project]\nname = "report"\nversion = "1"\ndependencies = ["sundial"]\n'),
-        ("job.py", '# /// script\n# requires-python = ">=3.11"\n# dependencies = [\n#   "sundial",\n# ]\n# ///\n'),
-    ],
-)
-@pytest.mark.parametrize("kind", ["async def", "def"])
+def in_turn(rows: list[tuple[str, ...]], ways: list[Any]) -> list[Any]:
+    """Each row with one of the ways, in turn; with the others where it may be long."""
+    return [
+        pytest.param(*row, way, marks=() if number % len(ways) == turn else pytest.mark.long)
+        for number, row in enumerate(rows)
+        for turn, way in enumerate(ways)
+    ]
+
+
+ASKED = [
+    ("requirements.txt", "sundial==1.0\n"),
+    ("pyproject.toml", '[project]\nname = "report"\nversion = "1"\ndependencies = ["sundial"]\n'),
+    ("job.py", '# /// script\n# requires-python = ">=3.11"\n# dependencies = [\n#   "sundial",\n# ]\n# ///\n'),
+]
+LACKING = [
+    ("requirements.txt", "", "jobs/report/requirements.txt"),
+    ("pyproject.toml", "[project]\ndependencies = []\n", "jobs/report/pyproject.toml"),
+    ("job.py", "# /// script\n# dependencies = []\n# ///\n", "jobs/report/job.py (# /// script)"),
+]
+
+
+@pytest.mark.parametrize(("file", "text", "kind"), in_turn(ASKED, ["async def", "def"]))
 async def test_a_handler_has_the_packages_that_it_asks_for(
     rig: Rig, job: Path, tmp_path: Path, kind: str, file: str, text: str
 ) -> None:
@@ -116,15 +130,7 @@ async def test_a_change_of_the_requirements_counts_for_the_next_run(rig: Rig, jo
     assert without.message.endswith("(add `hourglass` to jobs/report/requirements.txt)")
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "where"),
-    [
-        ("requirements.txt", "", "jobs/report/requirements.txt"),
-        ("pyproject.toml", "[project]\ndependencies = []\n", "jobs/report/pyproject.toml"),
-        ("job.py", "# /// script\n# dependencies = []\n# ///\n", "jobs/report/job.py (# /// script)"),
-    ],
-)
-@pytest.mark.parametrize("is_late", [False, True], ids=["at the top", "in the function"])
+@pytest.mark.parametrize(("file", "text", "where", "is_late"), in_turn(LACKING, [False, True]))
 async def test_a_missing_import_says_which_file_to_put_it_in(
     rig: Rig, job: Path, file: str, text: str, where: str, is_late: bool
 ) -> None:
@@ -154,7 +160,7 @@ async def test_a_package_that_is_nowhere_fails_the_run_with_the_last_words_of_th
         ("pyproject.toml", "[project", "cannot be read"),
         ("pyproject.toml", '[project]\ndependencies = "sundial"\n', "dependencies are a list of texts"),
         ("pyproject.toml", '[project]\nrequires-python = ">=4"\ndependencies = []\n', "it wants Python >=4"),
-        ("requirements.txt", "\0" * (2 << 20), "larger than 1024 KiB"),
+        pytest.param("requirements.txt", "\0" * (2 << 20), "larger than 1024 KiB", id="too large"),
     ],
 )
 async def test_requirements_that_cannot_be_read_are_named(rig: Rig, job: Path, file: str, text: str, why: str) -> None:
@@ -207,6 +213,7 @@ async def test_handlers_that_need_nothing_go_on_in_the_agents_own_environment(ri
     assert len(rig.keeper.commands) == before
 
 
+@pytest.mark.long
 async def test_without_uv_an_environment_is_made_with_pip(rig: Rig, job: Path) -> None:
     assert rig.executor._environments is not None
     rig.executor._environments._uv = ""

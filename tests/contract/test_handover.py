@@ -48,7 +48,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 async def waiting_messages(client: Any) -> int:
     """In the stream: neither acknowledged nor too old. -1 while there is no stream."""
-    answer = json.loads((await client.request(f"$JS.API.STREAM.INFO.{WORK_STREAM}", b"", timeout=10)).data)
+    answer = json.loads((await client.request(f"$JS.API.STREAM.INFO.{WORK_STREAM}", b"", timeout=60)).data)
     return int(answer["state"]["messages"]) if "state" in answer else -1
 
 
@@ -275,7 +275,7 @@ async def test_a_stream_that_is_gone_is_no_receipt_and_is_made_again(nats: Nats)
             while not courier.connections:
                 await asyncio.sleep(0.01)
             await courier.publish_runs([Queued(1, 1, "python", 0, False), Queued(1, 1, "python", 0, False)])
-            await client.request(f"$JS.API.STREAM.DELETE.{WORK_STREAM}", b"", timeout=10)
+            await client.request(f"$JS.API.STREAM.DELETE.{WORK_STREAM}", b"", timeout=60)
             with pytest.raises(Unavailable):
                 await courier.publish_runs([Queued(2, 1, "python", 0, False)])
             await courier.publish_runs([Queued(3, 1, "python", 0, False)])

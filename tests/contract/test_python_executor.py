@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -450,12 +450,12 @@ async def test_the_data_of_the_job_stands_where_the_run_has_none(rig: Rig) -> No
     assert (await rig.result(given)).result == '{"from":"run"}'
 
 
-@pytest.mark.parametrize("handler", ["previously", "previously_plain", "previously_inline"])
-async def test_a_handler_gets_what_the_last_success_returned(rig: Rig, handler: str) -> None:
-    first, later = rig.work(handler), rig.work(handler)
-    later.previous = '{"rows":7}'
-    ids = rig.start(first, later)
-    assert [(await rig.result(run_id)).result for run_id in ids] == [None, '{"rows":7}']
+async def test_a_handler_gets_what_the_last_success_returned(rig: Rig) -> None:
+    for handler in ("previously", "previously_plain", "previously_inline"):
+        first, later = rig.work(handler), rig.work(handler)
+        later.previous = '{"rows":7}'
+        ids = rig.start(first, later)
+        assert [(await rig.result(run_id)).result for run_id in ids] == [None, '{"rows":7}'], handler
 
 
 async def test_moments_lie_in_order(rig: Rig) -> None:
@@ -525,15 +525,15 @@ async def test_output_can_be_read_while_the_handler_runs(rig: Rig) -> None:
 # ── how runs end ──
 
 
-@pytest.mark.parametrize("handler", ["breaks", "breaks_plain", "breaks_inline"])
-async def test_an_exception_is_one_line_and_its_traceback_is_output(rig: Rig, handler: str) -> None:
-    result = await rig.run(handler)
-    assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)
-    assert result.message == "ValueError: no such thing"
-    text = await rig.log(result.run_id)
-    assert "Traceback (most recent call last):" in text
-    assert 'raise ValueError("no' in text
-    assert "horae/executors" not in text
+async def test_an_exception_is_one_line_and_its_traceback_is_output(rig: Rig) -> None:
+    for handler in ("breaks", "breaks_plain", "breaks_inline"):
+        result = await rig.run(handler)
+        assert (result.state, result.reason) == (State.FAILED, Reason.ERROR), handler
+        assert result.message == "ValueError: no such thing", handler
+        text = await rig.log(result.run_id)
+        assert "Traceback (most recent call last):" in text, handler
+        assert 'raise ValueError("no' in text, handler
+        assert "horae/executors" not in text, handler
 
 
 async def test_an_exception_that_cannot_be_printed_still_ends_the_run(rig: Rig) -> None:
@@ -561,35 +561,35 @@ async def test_a_handler_can_cancel_its_run(rig: Rig) -> None:
     assert (result.state, result.message, result.final) == (State.CANCELLED, "nothing to do", True)
 
 
-@pytest.mark.parametrize(
-    ("what", "message"),
-    [
-        ("object", "the return value is not JSON: result: builtins.object has no form in JSON"),
-        ("surrogate", "the return value is not JSON: result: 'utf-8' codec can't encode"),
-        ("large", "the return value is 1,048,578 bytes of JSON, more than the 1,048,576"),
-    ],
-)
-async def test_a_result_that_cannot_be_kept_is_a_failure_that_says_so(rig: Rig, what: str, message: str) -> None:
-    result = await rig.run("returns", {"what": what})
-    assert (result.state, result.result) == (State.FAILED, None)
-    assert result.message.startswith(message)
+UNKEPT = {
+    "object": "the return value is not JSON: result: builtins.object has no form in JSON",
+    "surrogate": "the return value is not JSON: result: 'utf-8' codec can't encode",
+    "large": "the return value is 1,048,578 bytes of JSON, more than the 1,048,576",
+}
 
 
-@pytest.mark.parametrize(
-    ("handler", "message"),
-    [
-        ("no_such_module:run", "module 'no_such_module' cannot be imported: ModuleNotFoundError"),
-        ("subjects:no_such_function", "module 'subjects' has no 'no_such_function'"),
-        ("os:system", "os:system is not a handler (put @handler above it)"),
-        ("jobs/none", "'jobs/none' needs a jobs directory"),
-        ("::", "a handler is named 'module:function'"),
-    ],
-)
-async def test_a_handler_that_cannot_be_loaded_is_a_failed_attempt(rig: Rig, handler: str, message: str) -> None:
-    result = await rig.run(handler)
-    assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)
-    assert result.message.startswith(message)
-    assert (await rig.run("where")).state is State.SUCCEEDED
+async def test_a_result_that_cannot_be_kept_is_a_failure_that_says_so(rig: Rig) -> None:
+    for what, message in UNKEPT.items():
+        result = await rig.run("returns", {"what": what})
+        assert (result.state, result.result) == (State.FAILED, None), what
+        assert result.message.startswith(message), what
+
+
+UNLOADED = {
+    "no_such_module:run": "module 'no_such_module' cannot be imported: ModuleNotFoundError",
+    "subjects:no_such_function": "module 'subjects' has no 'no_such_function'",
+    "os:system": "os:system is not a handler (put @handler above it)",
+    "jobs/none": "'jobs/none' needs a jobs directory",
+    "::": "a handler is named 'module:function'",
+}
+
+
+async def test_a_handler_that_cannot_be_loaded_is_a_failed_attempt(rig: Rig) -> None:
+    for handler, message in UNLOADED.items():
+        result = await rig.run(handler)
+        assert (result.state, result.reason) == (State.FAILED, Reason.ERROR), handler
+        assert result.message.startswith(message), handler
+        assert (await rig.run("where")).state is State.SUCCEEDED, handler
 
 
 async def test_a_mended_module_is_loaded_without_a_restart(rig: Rig, tmp_path: Path) -> None:
@@ -812,16 +812,13 @@ async def test_a_batch_is_one_frame(rig: Rig, monkeypatch: pytest.MonkeyPatch) -
 # ── classes ──
 
 
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [(None, None), ({"MaxBatchSize": 1000}, '{"MaxBatchSize":1000}'), ({"job_data": '["CB_A"]'}, '["CB_A"]')],
-)
-@pytest.mark.parametrize("handler", ["Told", "Plain"])
-async def test_a_class_handler_gets_its_data_as_text(rig: Rig, handler: str, data: Any, text: str | None) -> None:
-    result = await rig.run(handler, data)
-    assert result.state is State.SUCCEEDED, result.message
-    got = json.loads(result.result or "null")
-    assert (got[0] if handler == "Told" else got) == text
+async def test_a_class_handler_gets_its_data_as_text(rig: Rig) -> None:
+    given = [(None, None), ({"MaxBatchSize": 1000}, '{"MaxBatchSize":1000}'), ({"job_data": '["CB_A"]'}, '["CB_A"]')]
+    for handler, (data, text) in product(("Told", "Plain"), given):
+        result = await rig.run(handler, data)
+        assert result.state is State.SUCCEEDED, result.message
+        got = json.loads(result.result or "null")
+        assert (got[0] if handler == "Told" else got) == text
 
 
 async def test_a_class_handler_is_given_its_run_and_a_logger_that_writes_its_trace(rig: Rig) -> None:

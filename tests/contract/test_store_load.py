@@ -160,7 +160,7 @@ async def test_connections_that_nobody_wants_are_given_back(postgres_url: str, m
 # ── very many at once ──
 
 
-@pytest.fixture(params=[20_000, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.fixture(params=[5_000, pytest.param(100_000, marks=pytest.mark.long)])
 def many(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 

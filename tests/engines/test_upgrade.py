@@ -134,6 +134,17 @@ async def rolling(tmp_path: Path, older: str) -> AsyncIterator[Rolling]:
         made.faults.close()
 
 
+def test_the_older_version_starts_no_runs_under_limits_unless_it_stamps_their_keys(older: str):
+    """Grants (core.policy.grants) trust that whoever starts a run under a key says so on it: also older nodes that go
+    on beside this one."""
+    made = (Path(older.partition(":")[0]) / "horae/stores/migrations").glob("*.postgres.sql")
+    known = {int(one.name.partition("_")[0]) for one in made}
+    names = {migration.name: migration.version for migration in migrations("postgres")}
+
+    assert known
+    assert names["limits"] not in known or names["stamps"] in known
+
+
 async def test_nodes_are_replaced_one_by_one_under_load_and_no_moment_is_missed(rolling: Rolling):
     latest, before = migrations("postgres")[-1].version, await rolling.schema()
     assert before < latest

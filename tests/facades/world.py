@@ -36,6 +36,7 @@ from horae.service.external.logs import OutsideLogs
 from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
+from horae.service.insight.explaining import Explaining
 from horae.service.insight.forecasting import Forecasting
 from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
@@ -153,6 +154,7 @@ class World:
             hooks=Hooks(store, self.jobs.orders, sealing, secrets),
             forecasting=Forecasting(store),
             events=EventFeed(store, self.queue, clock, Documents(store)),
+            explaining=Explaining(store, self.jobs.queues),
             lends_lake_work=True,
         )
         self.gate = web.create_app(self.services, CONTRACTS, version="1", free_pass=OWN)

@@ -28,4 +28,4 @@ async def test_a_member_that_was_to_begin_again_when_all_was_over_is_let_go_of()
 
     with suppress(asyncio.CancelledError):
         await asyncio.create_task(harm())
-    await asyncio.wait_for(member.busy.acquire(), 1)
+    await asyncio.wait_for(member.busy.acquire(), 60)

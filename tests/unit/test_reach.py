@@ -78,12 +78,12 @@ def tried(work):
             chain = chain.__cause__ or chain.__context__ or getattr(chain, "reason", None)
         return "refused" if chain is not None else repr(error)
     return "reached"
-print(tried(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)))
-print(tried(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/there", timeout=5)))
-print(tried(lambda: urllib.request.urlopen("http://169.254.169.254/latest", timeout=5)))
-print(tried(lambda: http.client.HTTPConnection("2130706433", own, timeout=5).request("GET", "/")))
+print(tried(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60)))
+print(tried(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/there", timeout=60)))
+print(tried(lambda: urllib.request.urlopen("http://169.254.169.254/latest", timeout=60)))
+print(tried(lambda: http.client.HTTPConnection("2130706433", own, timeout=60).request("GET", "/")))
 print(tried(lambda: asyncio.run(asyncio.open_connection("localhost", own))))
-print(tried(lambda: socket.create_connection(("::ffff:127.0.0.1", own), 5)))
+print(tried(lambda: socket.create_connection(("::ffff:127.0.0.1", own), 60)))
 print(tried(lambda: socket.socket(socket.AF_UNIX).connect("/run/nothing")))
 print(tried(lambda: socket.socket().connect(("localhost", port))))
 """

@@ -70,6 +70,7 @@ from horae.service.external.logs import OutsideLogs
 from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
+from horae.service.insight.explaining import Explaining
 from horae.service.insight.forecasting import Forecasting
 from horae.service.insight.learning import Learning
 from horae.service.insight.views import Insight
@@ -214,6 +215,7 @@ class App:
             catalogues=Catalogues(self.store, local_node, self.peers),
             hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept), forecasting=Forecasting(self.store),
             events=EventFeed(self.store, self.queue, self.clock, Documents(self.store, self._installation)),
+            explaining=Explaining(self.store, jobs.queues),
             activity=Activity(self.store, self.clock, node=config.node, lease_seconds=config.lease),
             lends_lake_work=config.lake_workers == "external", runs_in_place=self.sandboxes.trust is not None,
             lake_lease=config.lake_lease,

@@ -15,6 +15,7 @@ from horae.service.external.loans import Lending
 from horae.service.external.logs import OutsideLogs
 from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
+from horae.service.insight.explaining import Explaining
 from horae.service.insight.forecasting import Forecasting
 from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
@@ -48,6 +49,7 @@ class Services:
     hooks: Hooks
     forecasting: Forecasting
     events: EventFeed
+    explaining: Explaining
     lends_lake_work: bool = False  # to workers that pull lake and sync runs over HTTP; else agents of Horae do them
     runs_in_place: bool = False  # steps of its one user run as that user, where they were submitted from
     lake_lease: float = 600.0  # seconds for which a worker that pulled a lake or sync run may be silent

@@ -23,7 +23,7 @@ import itertools
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -44,6 +44,12 @@ STAY_SECURE = ((b"strict-transport-security", b"max-age=31536000"),)
 log = structlog.get_logger(__name__)
 
 
+@cache
+def _pattern(path: str) -> re.Pattern[str]:
+    path = path.replace("{path}", "(?P<path>.+)")  # goes on to the end, with its slashes
+    return re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path) + r"\Z", re.DOTALL)
+
+
 class Routes:
     """Which operation answers a method and a path. A path without parameters wins."""
 
@@ -55,12 +61,10 @@ class Routes:
             self._add(operation)
 
     def _add(self, operation: http.Operation) -> None:
-        has_parameters = "{" in operation.path
-        path = operation.path.replace("{path}", "(?P<path>.+)")  # goes on to the end, with its slashes
-        pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path) + r"\Z", re.DOTALL)
-        methods = (
-            self._patterns.setdefault(pattern, {}) if has_parameters else self._exact.setdefault(operation.path, {})
-        )
+        if "{" in operation.path:
+            methods = self._patterns.setdefault(_pattern(operation.path), {})
+        else:
+            methods = self._exact.setdefault(operation.path, {})
         if operation.method in methods:
             raise ValueError(f"{operation.method} {operation.path} is declared twice")
         methods[operation.method] = operation

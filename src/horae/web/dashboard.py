@@ -17,8 +17,8 @@ from markupsafe import Markup, escape
 
 from horae import schemas
 from horae.core import model
-from horae.core.insight.codes import CODES as EXPLAINED
-from horae.core.insight.codes import PAGE
+from horae.core.insight.why.codes import CODES as EXPLAINED
+from horae.core.insight.why.codes import PAGE
 from horae.core.time import moments
 from horae.core.work.progress import progress_words, share_done
 from horae.core.workflows.picture import picture
@@ -61,6 +61,7 @@ class Dashboard:
     def __init__(self, services: Services, cluster: Cluster, api: openapi.Api, version: str) -> None:
         self._jobs = services.jobs
         self._insight = services.insight
+        self._explaining = services.explaining
         self._cluster = cluster
         self._api = api
         self._health = http.encode(schemas.Health("ok", version, services.insight.node))
@@ -94,10 +95,9 @@ class Dashboard:
         questions = await self._questions(request, run) if run.state is model.State.BLOCKED else []
         asking = {split_label(question.task)[0] for question in questions if question.task}
         drawing = None if workflow is None else draw(picture(workflow[0], workflow[1].counts), asking, is_run=True)
-        why = (await self._jobs.explaining.of_run(run)).sentences
-        return self._page(
-            "run.html", run=render.run(run), job=render.job(job), drawing=drawing, questions=questions, why=why
-        )
+        why = (await self._explaining.of_run(run)).sentences
+        shown = {"run": render.run(run), "job": render.job(job), "drawing": drawing, "questions": questions, "why": why}
+        return self._page("run.html", **shown)
 
     async def _questions(self, request: http.Request, run: model.Run) -> list[Question]:
         """What a run, or a task of it, waits for somebody to decide."""
@@ -117,7 +117,7 @@ class Dashboard:
         drawing = draw(picture(job.spec), is_run=False) if "tasks" in job.spec else None
         latest = (await self._jobs.list_runs(model.RunFilter(job_id=job.id), limit=LATEST)).items
         at = moments.format_moment(self._insight.now())
-        why = (await self._jobs.explaining.of_job(job)).sentences
+        why = (await self._explaining.of_job(job)).sentences
         shown = [render.run(run) for run in latest]
         return self._page("job.html", job=render.job(job), runs=shown, at=at, drawing=drawing, why=why)
 

@@ -428,6 +428,7 @@ def test_a_node_with_other_timers_takes_those_of_the_cluster_and_says_so(cluster
 
 
 @pytest.mark.row("admin-instance-status-frozen")
+@pytest.mark.long
 def test_instance_status_is_answered_while_the_database_stands_still(breakable: Cluster):
     active = breakable.active
     active.get("/api/v1/instance-status")

@@ -38,7 +38,7 @@ class Ports(NamedTuple):
         return f"http://127.0.0.1:{self.ports[port]}"
 
     def send(self, method: str, port: int, path: str, **sent: Any) -> httpx.Response:
-        return httpx.request(method, self.url(port) + path, timeout=30, **sent)
+        return self.server.http.request(method, self.url(port) + path, **sent)
 
     def get(self, port: int, path: str, **query: Any) -> Any:
         return data_of(self.send("GET", port, path, params=query))

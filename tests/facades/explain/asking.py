@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from horae.core.insight.codes import CODES
+from horae.core.insight.why.codes import CODES
 from horae.core.model import Run, State
 from horae.core.runs.orders import Result
 from horae.service.policy.placing import Placing

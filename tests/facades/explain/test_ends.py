@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -155,6 +156,16 @@ async def test_what_ended_an_attempt_is_named(world: World, reason: str, code: s
     assert answer.first["text"].endswith("so it was")
 
 
+async def test_a_step_that_met_a_wall_is_told_which_one_and_the_line_to_add(world: World) -> None:
+    said = "it has no network: name the hosts that it may reach"
+    cause = {"code": "network_off", "message": said, "line": "network: [example.org]", "certain": True}
+    run = await world.end_run(State.FAILED, reason="exit", exit_code=6, result=json.dumps({"cause": cause}))
+    answer = await why_run(world, run)
+    assert answer.codes[:2] == ["run.failed.exit", "run.wall"]
+    wall = answer.get("run.wall")
+    assert (wall["text"], wall["unblock"], wall["data"]) == (said, "network: [example.org]", cause)
+
+
 @BOTH
 async def test_a_timeout_names_the_line_that_decided(world: World) -> None:
     work = await world.start_run((await world.submit(timeout="30s")).id)
@@ -214,7 +225,7 @@ async def test_a_running_run_that_was_cancelled_says_by_whom_and_how_it_went(wor
     await work.end(State.CANCELLED, reason="requested", message="cancelled in step 1")
     answer = await why_run(world, work.run_id)
     assert (answer.codes[0], answer.first["data"]["by"]) == ("run.cancelled.requested", "local")
-    assert answer.first["text"] == "it was cancelled: cancelled by local; cancelled in step 1"
+    assert answer.first["text"] == "it was cancelled by local; cancelled in step 1"
 
 
 @BOTH

@@ -235,7 +235,7 @@ async def test_a_connection_beyond_the_limit_is_hung_up_on_until_others_leave(wo
     for _, writer in crowd:
         writer.write(GREETING)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         heard = [bool(await reader.read(1)) for reader, _ in crowd]
 
     assert sorted(heard) == [False, False, True, True, True]
@@ -244,7 +244,7 @@ async def test_a_connection_beyond_the_limit_is_hung_up_on_until_others_leave(wo
     assert (await caller.refused("SubmitJob", pb.SubmitJobRequest()))[0] == grpc.StatusCode.UNAVAILABLE
     for _, writer in crowd:
         writer.close()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await caller.channel.channel_ready()
     assert await submit(caller)
     await caller.channel.close()

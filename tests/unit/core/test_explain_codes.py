@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import horae.core.insight as room
-from horae.core.insight.codes import CODES, PAGE
+import horae.core.insight.why as room
+from horae.core.insight.why.codes import CODES, PAGE
 
 ROOM = Path(room.__file__).parent
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "explain.md"

@@ -9,9 +9,9 @@ import pytest
 
 from horae.core.model import Run, State, Trigger
 from horae.core.policy.listening import fired_by, fired_by_node, followed_ids, is_following, told
-from horae.core.runs.endings import NodeEvent
 from horae.core.time import schedule
 from horae.core.time.moments import format_moment
+from horae.core.time.outside import NodeEvent
 from horae.core.work.specs import parse_job, parse_trigger
 from horae.errors import Invalid
 from horae.testing import START, make_job

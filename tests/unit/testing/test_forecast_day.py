@@ -88,7 +88,7 @@ class Day:
         return moments, peak
 
 
-@pytest.mark.parametrize("jobs", [250, pytest.param(5000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("jobs", [250, pytest.param(5000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
 def test_a_day_comes_as_it_was_foretold(jobs: int, capsys: pytest.CaptureFixture[str]) -> None:
     dice = random.Random(7)
     made = [job_of(number, dice) for number in range(jobs)]

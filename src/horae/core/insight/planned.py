@@ -25,7 +25,7 @@ AGENT = "agent"
 PER_E = 5  # classes of durations from one to 2.7 times as long: within one they differ by a fifth
 SPREADS = 4  # classes of spread in one of 1.0
 WIDEST = 2.0
-UNKNOWN = Expected(10.0, UNKNOWN_SPREAD)  # where nothing of that kind has ever run
+UNKNOWN = Expected(1.0, UNKNOWN_SPREAD)  # where nothing of that kind has ever run
 
 
 class Planned(NamedTuple):

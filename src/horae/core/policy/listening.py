@@ -17,9 +17,8 @@ from typing import Protocol
 from horae.core.fields import encoded
 from horae.core.jobdata import MAX_DATA
 from horae.core.model import After, Job, Json, Run, State, Trigger
-from horae.core.runs.endings import NodeEvent
 from horae.core.time.moments import format_moment
-from horae.core.time.outside import ANY, NODE, ON, is_job_event, is_node_event
+from horae.core.time.outside import ANY, NODE, ON, NodeEvent, is_job_event, is_node_event
 
 DATA = "event"  # where the data of a run has what fired it
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from horae.core.model import Moment, NodeState, State
+from horae.core.time.outside import NodeEvent
 
 RUN: Final = "run"  # a run that is followed has ended
 CANCEL: Final = "cancel"  # a parent that waits for its children shall end
@@ -44,15 +45,6 @@ NEW: Final = NodeNote("joined", "new")
 RETURNED: Final = NodeNote("joined", "returned")
 STOPPING: Final = NodeNote(NodeState.DRAINING.value, "stopping")
 ASKED: Final = NodeNote(NodeState.DRAINING.value, "asked")  # by an operator
-
-
-class NodeEvent(NamedTuple):
-    """Something that became of a node."""
-
-    node: str
-    state: str
-    reason: str
-    seen_at: Moment  # when it was last heard
 
 
 def node_event(row: Ending) -> NodeEvent:

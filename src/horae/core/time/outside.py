@@ -10,7 +10,9 @@ core.work.events; what a call must be, and what it says, in core.hooks; who list
 
 from __future__ import annotations
 
-from horae.core.model import Json, State
+from typing import NamedTuple
+
+from horae.core.model import Json, Moment, State
 from horae.errors import Invalid
 
 WEBHOOK = "webhook"
@@ -26,6 +28,15 @@ NODE_STATES = ("gone", "joined", "draining")  # core.runs.endings says what is n
 _PAST = {"timed_out": "timed out", "cancelled": "was cancelled", "skipped": "was skipped"}
 _OF_NODES = {"gone": "is gone", "joined": "has joined", "draining": "is draining"}
 _SYSTEMS = {GITHUB: "GitHub", GITEA: "Gitea"}
+
+
+class NodeEvent(NamedTuple):
+    """Something that became of a node."""
+
+    node: str
+    state: str  # of NODE_STATES
+    reason: str
+    seen_at: Moment  # when it was last heard
 
 
 def is_outside(document: Json) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from horae.core.insight.facts import Busy, Line, Neighbour, Owner, Standing
+from horae.core.insight.why.facts import Busy, Line, Neighbour, Owner, Standing
 from horae.core.model import Moment, Run
 from horae.core.policy.resources import Supply
 

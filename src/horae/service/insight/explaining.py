@@ -1,4 +1,4 @@
-"""Gathers what an explanation is drawn from, and has it drawn (core.insight.explain).
+"""Gathers what an explanation is drawn from, and has it drawn (core.insight.why.explain).
 
 However much there is of anything, a bounded number of statements is asked, each of bounded cost: by state and reason it
 is known which facts matter. Of a job, at most MOST_RUNS of what is live are explained.
@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from horae.core.insight.ended import NOTICED
-from horae.core.insight.explain import Explanation, explain_at, explain_job, explain_run, explain_this_trigger
-from horae.core.insight.facts import Facts, Standing
-from horae.core.insight.schedules import MOST_TRIGGERS, Asked, read_asked
-from horae.core.insight.waiting import runs_named
+from horae.core.insight.why.ended import NOTICED
+from horae.core.insight.why.explain import Explanation, explain_at, explain_job, explain_run, explain_this_trigger
+from horae.core.insight.why.facts import Facts, Standing
+from horae.core.insight.why.schedules import MOST_TRIGGERS, Asked, read_asked
+from horae.core.insight.why.waiting import runs_named
 from horae.core.model import Job, Moment, NodeState, Reason, Run, RunFilter, State, Trigger
 from horae.core.time.moments import read_clock
 from horae.errors import NotFound
@@ -44,7 +44,6 @@ class Explaining:
         self._store = store
         self._queues = queues
 
-    # ── what is asked ──
     async def run(self, run_id: int) -> Explanation:
         """Why a run is where it is, or ended as it did."""
         run = await self._store.get_run(run_id)
@@ -53,18 +52,19 @@ class Explaining:
         return await self.of_run(run)
 
     async def of_run(self, run: Run) -> Explanation:
-        return explain_run(await self._facts_of(await self._base(await self._job(run.job_id)), run))
+        look = await self._look(await self._job(run.job_id))
+        return explain_run(await look.facts_of(run))
 
     async def job(self, job_id: int, at: str | None = None) -> Explanation:
         """Why a job does or does not run; with `at`, a moment as text, why it did or did not then."""
         return await self.of_job(await self._job(job_id), at)
 
     async def of_job(self, job: Job, at: str | None = None) -> Explanation:
-        base = await self._base(job)
+        look = await self._look(job)
         if at is None:
-            return explain_job(base, await self._runs(base, RunFilter(job_id=job.id)))
+            return explain_job(look.base, await look.runs(RunFilter(job_id=job.id)))
         asked = [(trigger, read_asked(at, trigger)) for trigger in job.triggers[:MOST_TRIGGERS]]
-        return explain_at(base, asked, await self._records(base, asked, None, at))
+        return explain_at(look.base, asked, await look.records(asked, None, at))
 
     async def trigger(self, trigger_id: int, at: str | None = None) -> Explanation:
         """The same of one trigger of a job."""
@@ -73,48 +73,56 @@ class Explaining:
             raise NotFound(f"there is no trigger {trigger_id}")
         job = await self._job(found.job_id)
         trigger = next((one for one in job.triggers if one.id == trigger_id), found)
-        base = await self._base(job)
+        look = await self._look(job)
         if at is None:
-            return explain_this_trigger(base, trigger, await self._runs(base, RunFilter(job.id, trigger_id)))
+            return explain_this_trigger(look.base, trigger, await look.runs(RunFilter(job.id, trigger_id)))
         asked = [(trigger, read_asked(at, trigger))]
-        return explain_at(base, asked, await self._records(base, asked, trigger_id, at), "trigger")
+        return explain_at(look.base, asked, await look.records(asked, trigger_id, at), "trigger")
 
-    # ── what is known ──
     async def _job(self, job_id: int) -> Job:
         job = await self._store.get_job(job_id)
         if job is None:
             raise NotFound(f"there is no job {job_id}")
         return job
 
-    async def _base(self, job: Job) -> Facts:
-        """What is known whatever is asked of a job."""
+    async def _look(self, job: Job) -> _Look:
+        """Begin with what is known whatever is asked of a job."""
         await self._queues.refresh()
-        return Facts(
+        base = Facts(
             await self._store.now(), job, nodes=await self._store.list_nodes(),
             queue=self._queues.find(job.policy.queue), owner=await self._store.load_owner(job.segment),
             queue_names={str(queue.id): queue.name for queue in self._queues.known},
         )  # fmt: skip
+        return _Look(self._store, self._queues, base)
 
-    async def _runs(self, base: Facts, where: RunFilter) -> list[Facts]:
+
+class _Look:
+    """One look at a job and its runs: what concerns several of them is asked for once."""
+
+    def __init__(self, store: ExplainingStore, queues: Queues, base: Facts) -> None:
+        self._store = store
+        self._queues = queues
+        self._offered: dict[str, dict[str, Any]] = {}  # by kind
+        self.base = base
+
+    async def runs(self, where: RunFilter) -> list[Facts]:
         """What is live, and else the newest record."""
         live = (await self._store.list_runs(replace(where, states=LIVE, tasks=True), None, MOST_RUNS)).items
         runs = live or (await self._store.list_runs(replace(where, tasks=True), None, 1)).items
-        return [await self._facts_of(base, run) for run in runs]
+        return [await self.facts_of(run) for run in runs]
 
-    async def _records(
-        self, base: Facts, asked: Sequence[tuple[Trigger, Asked]], trigger_id: int | None, at: str
-    ) -> list[Facts]:
+    async def records(self, asked: Sequence[tuple[Trigger, Asked]], trigger_id: int | None, at: str) -> list[Facts]:
         """The records of a moment, as each trigger understands it."""
         wanted = {moment for _, one in asked for moment in (one.at, one.again_at) if moment is not None}
         wanted = wanted or {_moment(at)}
         found: dict[int, Run] = {}
         for moment in sorted(wanted):
-            found |= {run.id: run for run in await self._store.load_at(base.job.id, moment, MOST_RECORDS)}
+            found |= {run.id: run for run in await self._store.load_at(self.base.job.id, moment, MOST_RECORDS)}
         runs = [run for run in found.values() if trigger_id in (None, run.trigger_id)]
-        return [await self._facts_of(base, run) for run in runs[:MOST_RUNS]]
+        return [await self.facts_of(run) for run in runs[:MOST_RUNS]]
 
-    async def _facts_of(self, base: Facts, run: Run) -> Facts:
-        facts = replace(base, run=run, attempts=await self._attempts(run))
+    async def facts_of(self, run: Run) -> Facts:
+        facts = replace(self.base, run=run, attempts=await self._attempts(run))
         if run.state.is_terminal:
             return replace(facts, others=await self._others(run), beside=await self._beside(facts))
         standing = await self._store.load_standing_of(run.id) or Standing()
@@ -140,14 +148,15 @@ class Explaining:
 
     async def _offers(self, facts: Facts) -> dict[str, Any]:
         """What agents have, and who has the rest."""
-        able = [
-            node.name for node in facts.nodes if facts.the_run.kind in node.kinds and node.state is not NodeState.GONE
-        ]
-        return {
-            "supplies": {supply.node: supply for supply in await self._store.load_supplies()},
-            "shared": await self._store.load_resources(),
-            "busy": await self._store.load_busy_of(able[:MOST_NODES], MOST_BUSY),
-        }
+        kind = facts.the_run.kind
+        if kind not in self._offered:
+            able = [node.name for node in facts.nodes if kind in node.kinds and node.state is not NodeState.GONE]
+            self._offered[kind] = {
+                "supplies": {supply.node: supply for supply in await self._store.load_supplies()},
+                "shared": await self._store.load_resources(),
+                "busy": await self._store.load_busy_of(able[:MOST_NODES], MOST_BUSY),
+            }
+        return self._offered[kind]
 
     async def _for_holder(self, facts: Facts) -> dict[str, Any]:
         where = RunFilter(job_id=facts.job.id, states=LIVE, tasks=True)

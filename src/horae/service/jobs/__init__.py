@@ -32,14 +32,12 @@ from horae.errors import Conflict, NotFound
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.cluster import Nodes
 from horae.ports.store.dependencies import Dependencies
-from horae.ports.store.explaining import Explained
 from horae.ports.store.flows import Flows
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
 from horae.ports.work import HandlerSchemas
-from horae.service.insight.explaining import Explaining
 from horae.service.jobs.admission import Admission
 from horae.service.jobs.callbacks import Callbacks
 from horae.service.jobs.changes import TRIES, Changes, Submitted
@@ -64,7 +62,7 @@ from horae.service.secrets.sealing import Sealing
 
 class JobStore(
     LimitsStore, SignalsStore, Moments, Flows, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
-    Dependencies, Explained, Protocol,
+    Dependencies, Protocol,
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
 
@@ -100,7 +98,6 @@ class Jobs:
         self.overdue = Overdue(store, self._changes)
         self.offers = Offers(store)
         self.tasks = Tasks(store, store, store)
-        self.explaining = Explaining(store, self.queues)
 
     # ── submit ──
     async def submit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horae.stores.explaining import ExplainingPart
+from horae.stores.insight.explaining import ExplainingPart
 from horae.stores.parts.attempts import AttemptPart
 from horae.stores.parts.limits import LimitPart
 from horae.stores.parts.moments import MomentPart

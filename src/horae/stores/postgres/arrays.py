@@ -63,7 +63,7 @@ def fire_arrays(fires: Sequence[Fire], lines: Lines) -> Columns:
     """What has its usual value goes as NULL, and costs nothing when that holds for the whole batch. Column by column:
     rows would have to be turned round."""
     runs = [f.run for f in fires]
-    own = (
+    own: list[list[Any]] = [
         [f.trigger_id for f in fires], [f.segment for f in fires], [f.version for f in fires],
         [f.cur_at for f in fires], [f.next_at for f in fires], [f.last_at for f in fires],
         [None if f.due_at == f.cur_at else f.due_at for f in fires], [None if f.born else True for f in fires],
@@ -72,7 +72,7 @@ def fire_arrays(fires: Sequence[Fire], lines: Lines) -> Columns:
         [f.reserve or None for f in fires],
         [None if f.last_at == f.cur_at == f.due_at and not f.passed else f.newest for f in fires],
         [r.demand for r in runs], [r.followed or None for r in runs], [r.depends or None for r in runs],
-    )  # fmt: skip
+    ]  # fmt: skip
     return [*map(sparse, own), *share_arrays(runs, lines)]
 
 
@@ -196,12 +196,12 @@ def line_arrays(lines: Lines) -> Columns:
 def result_arrays(results: Sequence[Result]) -> Columns:
     """A plain success goes as four columns: its state and texts are the usual ones."""
     usual = State.SUCCEEDED
-    own = (
+    own: list[list[Any]] = [
         [r.run_id for r in results], [r.fence for r in results],
         [None if r.state is usual else r.state for r in results], [r.reason or None for r in results],
         [r.started_at for r in results], [r.finished_at for r in results], [r.exit_code for r in results],
         [r.message or None for r in results], [r.result for r in results], [r.output for r in results],
-    )  # fmt: skip
+    ]  # fmt: skip
     return [*map(sparse, own)]
 
 

@@ -175,6 +175,8 @@ class PostgresDefinitions(PostgresEvents, FollowingPart):
         self, connection: Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True, note: str = ""
     ) -> Cancelled:
         now = await self._moment(connection)
+        # In a statement of its own: one that is claimed or lost just now would be neither ended nor marked by the next.
+        await connection.execute(self.queries["lock_held"], run_ids)
         rows = await connection.fetch(self.queries["cancel"], run_ids, reason, now, note)
         jobs = [row[2] for row in rows if row[2] is not None]
         promoted = await connection.fetch(self.queries["promote"], jobs) if jobs and promote else ()

@@ -36,7 +36,7 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
         self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None, lend: Lend | None = None
     ) -> Fired:
         arrays = [*fire_arrays(fires, self._lines), list(terms or ()), list((terms or {}).values())]
-        if lend is None and not any([f.passed or f.reserve or f.run.overlap >= Overlap.QUEUE for f in fires]):
+        if lend is None and not any(f.passed or f.reserve or f.run.overlap >= Overlap.QUEUE for f in fires):
             return await self._fire_plainly(arrays, is_apart=len({f.run.job_id for f in fires}) == len(fires))
 
         async def transact(connection: Connection) -> Fired:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from horae import explanations
-from horae.core.insight.explain import Explanation
+from horae.core.insight.why.explain import Explanation
 from horae.core.time.moments import read_clock
 from horae.service import Services
 from horae.web import http, params, render
@@ -27,7 +27,7 @@ class Explaining:
     """The endpoints of explanations."""
 
     def __init__(self, services: Services) -> None:
-        self._jobs = services.jobs
+        self._explaining = services.explaining
 
     def operations(self) -> list[http.Operation]:
         op, tag, shown = http.Operation, "explain", "Explanation"
@@ -41,16 +41,16 @@ class Explaining:
     async def job(self, request: http.Request) -> http.Answer:
         """Of a moment that has no record and never will have one, it says why, and which moments are nearest."""
         at = request.args["at"]
-        return http.reply(200, shown(await self._jobs.explaining.job(request.path_id("job_id"), at), at))
+        return http.reply(200, shown(await self._explaining.job(request.path_id("job_id"), at), at))
 
     async def trigger(self, request: http.Request) -> http.Answer:
         at = request.args["at"]
-        return http.reply(200, shown(await self._jobs.explaining.trigger(request.path_id("trigger_id"), at), at))
+        return http.reply(200, shown(await self._explaining.trigger(request.path_id("trigger_id"), at), at))
 
     async def run(self, request: http.Request) -> http.Answer:
         """What it waits for and what would let it go on; which agent could take it, and why the others cannot; or how
         it ended, what its attempts came to, and which part of it was late."""
-        return http.reply(200, shown(await self._jobs.explaining.run(request.path_id("run_id"))))
+        return http.reply(200, shown(await self._explaining.run(request.path_id("run_id"))))
 
 
 def shown(it: Explanation, at: str | None = None) -> explanations.Explanation:

@@ -18,7 +18,7 @@ DIGITS = 3  # behind the point: more is not known
 
 
 def _read_hours(text: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,6})?", text):
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,20})?", text):
         raise Invalid(f"a number of hours such as 24 or 0.5 expected, got {quoted(text)}", code="E_TYPE")
     if not 0 < float(text) <= LONGEST_HOURS:
         raise Invalid(f"hours above 0, and {LONGEST_HOURS:g} at most, expected, got {text}", code="E_RANGE")

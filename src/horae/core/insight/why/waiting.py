@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from horae.core.insight.agents import why_no_agent
-from horae.core.insight.facts import SHOWN, Facts, Sentence, counted, listed, span, stamp
+from horae.core.insight.why.agents import why_no_agent
+from horae.core.insight.why.facts import SHOWN, Facts, Sentence, counted, listed, span, stamp
 from horae.core.model import EVERY_AGENT, LOST_LIMIT, SECOND, Json, Phase, Reason, Run, State
 from horae.core.policy import debounce
 from horae.core.policy.demands import RESOURCE

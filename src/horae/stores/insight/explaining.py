@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horae.core.insight.facts import SHOWN, Busy, Line, Neighbour, Owner, Standing
+from horae.core.insight.why.facts import SHOWN, Busy, Line, Neighbour, Owner, Standing
 from horae.core.model import Moment, Run
 from horae.core.policy.demands import NOTHING, demand_from_text
 from horae.core.runs.orders import NEVER

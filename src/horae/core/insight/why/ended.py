@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from horae.core.insight.facts import Facts, Neighbour, Sentence, counted, listed, span, stamp
-from horae.core.insight.waiting import runs_named
+from horae.core.insight.why.facts import Facts, Neighbour, Sentence, counted, listed, span, stamp
+from horae.core.insight.why.waiting import runs_named
 from horae.core.model import LOST_LIMIT, SECOND, Attempt, Json, Misfire, Moment, Node, NodeState, Overlap, Reason, State
 from horae.core.runs.lifecycle import MISFIRE_GRACE
 from horae.core.time.moments import format_duration
@@ -19,7 +19,17 @@ def explain_end(facts: Facts) -> list[Sentence]:
     run = facts.the_run
     explain = _BY_STATE[run.state].get(run.reason) or _BY_STATE[run.state].get("")
     assert explain is not None, "every state has a sentence for whatever reason"
-    return [explain(facts)]
+    return [explain(facts), *_wall(facts)]
+
+
+def _wall(facts: Facts) -> list[Sentence]:
+    """Which wall of its sandbox a step met, as its executor found (core.insight.walls), and the line to add."""
+    result = facts.the_run.result
+    cause = result.get("cause") if isinstance(result, dict) else None
+    if not isinstance(cause, dict) or not isinstance(cause.get("message"), str):
+        return []
+    line = cause.get("line")
+    return [Sentence("run.wall", cause["message"], cause, unblock=line if isinstance(line, str) else "")]
 
 
 # ── succeeded, timed out ──
@@ -229,9 +239,9 @@ def _cancelled(code: str, policy: str = "") -> Callable[[Facts], Sentence]:
         by = next((part for part in run.message.split("; ") if part.startswith(("cancelled by", "replaced by"))), None)
         by = None if by is None else by.partition(" by ")[2]
         runs = runs_named(by or "")
-        who = run.message or f"it was cancelled ({run.reason or 'no reason'}); by whom is not recorded"
+        who = run.message or f"cancelled ({run.reason or 'no reason'}), by whom is not recorded"
         data = {**_base(facts), "by": by, "run": runs[0] if runs else None}
-        return Sentence(code, f"it was cancelled: {who}" if run.message else who, data, policy)
+        return Sentence(code, f"it was {who if by or not run.message else f'cancelled: {who}'}", data, policy)
 
     return explain
 
@@ -351,7 +361,7 @@ def _times(facts: Facts, fired: int, began: Moment | None) -> Sentence:
     run = facts.the_run
     parts = [f"due {stamp(run.due_at)}", f"{'fired' if run.trigger_id else 'made'} {_later(fired)}"]
     if began is not None:
-        parts.append(f"begun {_later(began - max(run.created_at, run.due_at))} after that")
+        parts.append(f"begun {span(began - max(run.created_at, run.due_at))} after that")
     data: Json = {
         "due_at": stamp(run.due_at), "created_at": stamp(run.created_at),
         "started_at": None if began is None else stamp(began),

@@ -349,6 +349,11 @@ _ENDS = (
         "The work itself failed.", "Read its log: `horae logs RUN`.",
     ),
     Code(
+        "run.wall", "A step met a wall: of its sandbox, of its limits, or of the file that it wanted to start.",
+        "Sandboxed steps see no files of the host, and only the network that their job names.",
+        "Add the line that is named to the job, or see troubleshooting.",
+    ),
+    Code(
         "run.failed.error", "Its work could not be begun, or broke.",
         "The message says how.", "Read its message and its log.",
     ),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from horae.core.insight.codes import CODES
+from horae.core.insight.why.codes import CODES
 from horae.core.model import Attempt, Job, Json, Moment, Node, Run, Trigger
 from horae.core.policy.demands import NOTHING, Demand
 from horae.core.policy.limits import LimitState
@@ -26,7 +26,7 @@ SHOWN = 5  # of runs, agents and the like that are named
 class Sentence:
     """One thing that is so, in words and as data."""
 
-    code: str  # of core.insight.codes
+    code: str  # of core.insight.why.codes
     text: str
     data: Json = field(default_factory=dict)
     policy: str = ""  # the line of a document that decided

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from horae.core.insight.facts import Facts, Sentence, listed, stamp
+from horae.core.insight.why.facts import Facts, Sentence, listed, stamp
 from horae.core.members import is_external
 from horae.core.model import Json, Moment, Node, NodeState, OperatorWish
 from horae.core.policy import resources

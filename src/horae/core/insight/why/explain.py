@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from horae.core.insight.ended import explain_attempts, explain_end, explain_times
-from horae.core.insight.facts import Facts, Sentence, stamp
-from horae.core.insight.schedules import (
+from horae.core.insight.why.ended import explain_attempts, explain_end, explain_times
+from horae.core.insight.why.facts import Facts, Sentence, stamp
+from horae.core.insight.why.schedules import (
     Asked,
     explain_asked,
     explain_clock,
@@ -19,7 +19,7 @@ from horae.core.insight.schedules import (
     explain_trigger,
     explain_triggers,
 )
-from horae.core.insight.waiting import explain_live
+from horae.core.insight.why.waiting import explain_live
 from horae.core.model import Moment, Trigger
 
 __all__ = ["Explanation", "Sentence", "explain_at", "explain_job", "explain_run", "explain_this_trigger"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from horae.core.insight.facts import Facts, Sentence, listed, span, stamp
+from horae.core.insight.why.facts import Facts, Sentence, listed, span, stamp
 from horae.core.model import SECOND, Job, Json, Moment, Trigger
 from horae.core.policy.breaker import paused_because, paused_by
 from horae.core.time import outside

@@ -1,0 +1,1 @@
+"""Why: from facts to sentences. Pure."""

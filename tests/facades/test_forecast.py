@@ -1,0 +1,111 @@
+"""The forecast under /v1, and that the contract of remote calls lists the same jobs for its five minutes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from horae.core.model import State
+from horae.core.runs.orders import Result
+from horae.core.time.moments import format_moment
+from horae.service.insight.learning import Learning
+
+from .rpc.test_rpc import call
+from .world import BOTH, World
+
+JOB = {"name": "a", "steps": [{"run": "true"}]}
+
+
+async def submit(world: World, **fields: Any) -> int:
+    answer = await world.http.post("/v1/jobs", json={**JOB, **fields})
+    assert answer.status_code == 201, answer.text
+    return int(answer.json()["jobs"][0]["id"])
+
+
+async def asked(world: World, **given: Any) -> Any:
+    answer = await world.http.get("/v1/forecast", params=given)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@BOTH
+async def test_a_forecast_counts_what_is_due(world: World) -> None:
+    hourly = await submit(world, name="hourly", schedule="17 * * * *")
+    minutely = await submit(world, name="minutely", schedule="1m", queue="default")
+    found = await asked(world, hours=24)
+    assert (found["moments"], found["triggers"], found["skipped"]) == (24 + 1439, 2, 0)
+    assert [(item["key"], item["name"], item["moments"]) for item in found["items"]] == [
+        (str(minutely), "minutely", 1439), (str(hourly), "hourly", 24)
+    ]  # fmt: skip
+    assert sum(found["items"][1]["buckets"]) == 24
+    assert len(found["buckets"]) == 48
+    assert (await asked(world, hours=2, by="queue", limit=1))["items"][0]["key"] == "default"
+    later = format_moment(world.clock.now() + 86_400_000_000)
+    assert (await asked(world, hours=1, **{"from": later}))["moments"] == 61
+
+
+@BOTH
+async def test_a_forecast_takes_durations_from_what_has_run(world: World) -> None:
+    job_id = await submit(world, name="slow", schedule="10m")
+    for _ in range(3):
+        await world.http.post(f"/v1/jobs/{job_id}/run", json={})
+        [claimed] = await world.claim("shell")
+        started_at = world.clock.now()
+        world.clock.advance(90)
+        ended = Result(claimed.run_id, claimed.fence, State.SUCCEEDED, "", started_at, world.clock.now(), 0)
+        await world.execution.finish([ended])
+    assert len((await asked(world, hours=1))["notes"]) == 2
+    for _ in range(3):
+        await Learning(world.store).learn()
+        world.clock.advance(31)
+    found = await asked(world, hours=1)
+    assert found["items"][0]["duration"]["seconds"] == pytest.approx(90, rel=0.01)
+    assert len(found["notes"]) == 1
+
+
+@BOTH
+async def test_midnight_is_a_clash_and_slots_that_nobody_has_run_out(world: World) -> None:
+    for number in range(12):
+        await submit(world, name=f"night {number}", schedule="0 0 * * *")
+    found = await asked(world)
+    [clash] = found["clashes"]
+    assert (clash["triggers"], clash["crowds"][0]["schedule"], clash["crowds"][0]["instead"]) == (
+        12, "0 0 * * *", "H 0 * * *"
+    )  # fmt: skip
+    assert found["shortages"][0]["what"] == "slots"
+
+
+async def test_paused_jobs_are_not_foreseen(world: World) -> None:
+    job_id = await submit(world, schedule="1h")
+    await world.http.post(f"/v1/jobs/{job_id}/pause")
+    assert (await asked(world))["triggers"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "path"),
+    [
+        ({"hours": "0"}, "E_RANGE", "hours"),
+        ({"hours": "1000"}, "E_RANGE", "hours"),
+        ({"hours": "nan"}, "E_TYPE", "hours"),
+        ({"by": "color"}, "E_ENUM", "by"),
+        ({"from": "2001-01-01T00:00:00Z"}, "E_RANGE", "from"),
+        ({"from": "2199-01-01T00:00:00Z"}, "E_RANGE", "from"),
+        ({"limit": "1001"}, "E_RANGE", "limit"),
+    ],
+)
+async def test_a_question_that_makes_no_sense_is_refused(
+    world: World, given: dict[str, str], code: str, path: str
+) -> None:
+    answer = await world.http.get("/v1/forecast", params=given)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["code"] == code
+    assert answer.json()["errors"][0]["path"].endswith(path)
+
+
+async def test_remote_calls_list_the_jobs_of_a_forecast_of_five_minutes(world: World) -> None:
+    for number in range(250):
+        await submit(world, name=f"job {number}", schedule=["1m", "4m", "10m", "0 0 1 1 *"][number % 4])
+    listed = await call(world, "get_jobs_in_next_5_mins")
+    foretold = await asked(world, hours=5 / 60, limit=1000)
+    assert {str(job["job_id"]) for job in listed} == {item["key"] for item in foretold["items"]}
