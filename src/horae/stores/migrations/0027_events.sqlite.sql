@@ -32,8 +32,8 @@ WHEN old.state <> new.state OR old.reason <> new.reason AND new.state <> 1 OR ol
 BEGIN
   INSERT INTO events (at, kind, state, reason, fence, ids, jobs)
   VALUES (
-    CASE WHEN new.state = 1 AND new.cancel = old.cancel THEN new.started_at
-      ELSE CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 END,
+    COALESCE(CASE WHEN new.state = 1 AND new.cancel = old.cancel THEN new.started_at END,
+      CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000),
     CASE WHEN new.cancel AND NOT old.cancel THEN 'run.cancelling'
       WHEN new.state = 1 THEN 'run.started'
       WHEN old.state = 1 AND new.attempt = old.attempt AND new.reason NOT IN ('children', 'signal', 'snoozed') THEN 'run.retrying'
