@@ -13,7 +13,7 @@ from horae.core.runs.orders import Result
 from horae.errors import Error, Limited
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
-from horae.service.jobs.orders import ANYBODY, RunRequest
+from horae.service.jobs.orders import ANYBODY, OrderBatch, RunRequest
 from horae.service.policy import quotas as module
 
 from ...claiming import claim
@@ -71,8 +71,8 @@ async def test_of_jobs_of_a_contract_the_user_counts(jobs: Jobs):
 async def test_of_many_orders_each_is_answered_for_itself(jobs: Jobs):
     job = await limited(jobs, 3)
 
-    async def batches() -> AsyncIterator[list[RunRequest]]:
-        yield [RunRequest(job.id)] * 5
+    async def batches() -> AsyncIterator[OrderBatch]:
+        yield OrderBatch([RunRequest(job.id)] * 5)
 
     answers = await jobs.orders.place_many(batches(), ANYBODY)
     assert [isinstance(answer, Error) for answer in answers] == [False, False, False, True, True]
