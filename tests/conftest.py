@@ -112,7 +112,7 @@ def hearing_logs() -> Iterator[None]:
 
 def _loggers() -> dict[str, Any]:
     """Return the loggers of our modules, by the name of the module."""
-    found = {name: vars(sys.modules[name])["log"] for name in _logging(len(sys.modules)) if name in sys.modules}
+    found = {name: getattr(sys.modules.get(name), "log", None) for name in _logging(len(sys.modules))}
     return {name: log for name, log in found.items() if isinstance(log, _LOGGER)}
 
 

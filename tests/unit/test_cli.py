@@ -118,7 +118,7 @@ def test_the_help_of_every_command_has_an_example_and_json(path: tuple[str, ...]
     result = invoke(None, *path, "--help")
     assert result.exit_code == 0
     assert "Example: horae " + " ".join(path) in " ".join(result.stdout.split())
-    assert "--json" in result.stdout
+    assert "--json" in result.stdout or path == ("exec",), "it writes what its command writes, and nothing of its own"
 
 
 @pytest.mark.parametrize("path", [(), ("runs",), ("runs", "show"), ("up",)], ids=" ".join)
@@ -282,7 +282,7 @@ HEAVY = ("aiohttp", "asyncio", "asyncpg", "cryptography", "grpc", "httpx", "jinj
 @pytest.mark.parametrize(
     ("args", "most", "never"),
     [
-        (["--help"], 155, ("horae.client", "horae.settings", "ssl")),
+        (["--help"], 160, ("horae.client", "horae.settings", "ssl")),
         (["jobs", "--help"], 135, ("horae.client", "horae.settings", "ssl")),
         (["jobs"], 170, ("horae.settings", "horae.cli.runs.runs", "ssl")),
         (["runs", "--json"], 170, ("horae.settings", "horae.cli.local", "ssl")),

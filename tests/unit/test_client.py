@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from horae import schemas
-from horae.client import Client, SyncClient, calls, output
+from horae.client import Client, SyncClient, calls, happenings, output
 from horae.errors import Conflict, Error, Invalid, NotFound, Unavailable
 from tests.certificates import make_certificate
 from tests.unit.fake_api import JOB, RUN, TRIGGER, Fake, events, page, problem, serving
 from tests.unit.scripted import Scripted, answer
 
 HEALTH = b'{"status": "ok", "version": "0.1.0", "node": "n1"}'
-STREAMS = {"artifact", "follow", "log"}
+STREAMS = {"artifact", "events", "follow", "log"}
 CALLS = {
     name: make
-    for module in (calls, output)
+    for module in (calls, happenings, output)
     for name, make in vars(module).items()
     if inspect.isfunction(make) and make.__module__ == module.__name__ and name[0] != "_" and name != "is_terminal"
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horae.client.making import load_answer
-from horae.client.output import PATIENCE, SILENCE, Event, EventReader, close_answer
+from horae.client.output import PATIENCE, SILENCE, Event, EventReader
 from horae.client.steps import Give, Pause, Read, Steps, Stream, ask, unreachable
 from horae.client.wire import Request, to_address
 from horae.errors import Unavailable
@@ -80,4 +80,4 @@ def _stream(address: str, place: _Place) -> Steps:
     except Fault as fault:
         raise unreachable(fault) from None
     finally:
-        close_answer(answer)
+        answer.close()

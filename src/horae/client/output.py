@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from horae.client.steps import Give, Json, Pause, Read, Steps, Stream, ask, unreachable
-from horae.client.wire import Answer, Request, to_address
+from horae.client.wire import Request, to_address
 from horae.errors import Unavailable
 from horae.wire.http import Fault
 
@@ -49,7 +49,7 @@ def artifact(run_id: int, path: str) -> Stream[bytes]:
         except Fault as fault:
             raise unreachable(fault) from None
         finally:
-            close_answer(answer)
+            answer.close()
 
     return Stream(steps)
 
@@ -108,7 +108,7 @@ def _follow_on(path: str, place: _Place) -> Steps:
     except Fault as fault:
         raise unreachable(fault) from None
     finally:
-        close_answer(answer)
+        answer.close()
 
 
 class EventReader:
@@ -131,8 +131,3 @@ class EventReader:
                 self.last = fields.get("id", self.last)
                 if "data" in fields:
                     yield Event(fields.get("event", "message"), json.loads(fields["data"]), fields.get("id"))
-
-
-def close_answer(answer: Answer) -> None:
-    if answer.rest is not None:
-        answer.rest.close()

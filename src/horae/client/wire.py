@@ -74,3 +74,8 @@ class Answer:
     @property
     def is_success(self) -> bool:
         return 200 <= self.status < 300
+
+    def close(self) -> None:
+        """What is left of a streamed body is not wanted."""
+        if self.rest is not None:
+            self.rest.close()

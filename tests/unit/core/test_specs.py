@@ -124,7 +124,7 @@ MORE: list[tuple[dict[str, Any], str, str, str]] = [
     (job(annotations={"a": "\udc80"}), "E_CHAR", "U+DC80", "annotations.a"),
     (job(annotations={"a": 2**63}), "E_RANGE", "64 bits", "annotations.a"),
     (job(id=7), "E_READ_ONLY", "set by Horae", "id"),
-    (job(kind="shellx"), "E_DISCRIMINATOR", "sync, wait, workflow, got 'shellx'", "kind"),
+    (job(kind="shellx"), "E_DISCRIMINATOR", "sync, watched, wait, workflow, got 'shellx'", "kind"),
     (job(kind=None), "E_DISCRIMINATOR", "got null", "kind"),
     (job(handler="a:b"), "E_FIELD_CONFLICT", "handler and steps", "steps"),
     (job(kind="shell", handler="a:b"), "E_FIELD_CONFLICT", "kind python", "handler"),

@@ -742,9 +742,8 @@ async def test_after_a_failover_an_agent_stops_what_the_books_do_not_give_it(sta
     assert not stage.agent.is_hungry
     await probe.store.write(f"UPDATE live SET state = 0, node = NULL, fence = 0 WHERE id = {lost}")
     finished = (await stage.order(1))[0]
-    await probe.store.write(
-        f"UPDATE live SET state = 1, node = '{stage.agent.node.name}', fence = 1 WHERE id = {finished}"
-    )
+    taken = f"state = 1, node = '{stage.agent.node.name}', fence = 1, started_at = due_at"
+    await probe.store.write(f"UPDATE live SET {taken} WHERE id = {finished}")
 
     async def doubt(answers: list[Beat]) -> None:
         object.__setattr__(answers[0], "in_doubt", True)

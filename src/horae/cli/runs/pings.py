@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import ssl
 import time
-import urllib.error
-import urllib.request
 import uuid
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
+
+if TYPE_CHECKING:
+    import ssl
+    import urllib.error
 
 TAIL_BYTES = 100 << 10  # of output that are told: the last ones
 TIMEOUT = 10.0  # seconds for one ping
@@ -84,7 +86,13 @@ class Teller:
         self._spool = spool
         self._key = uuid.uuid4().hex
         self._run: int | None = None
-        self._context = ssl.create_default_context(cafile=ca_file) if url.startswith("https:") else None
+        self._ca_file = ca_file
+
+    @cached_property
+    def _context(self) -> ssl.SSLContext | None:
+        import ssl
+
+        return ssl.create_default_context(cafile=self._ca_file) if self._url.startswith("https:") else None
 
     def complain(self, words: str) -> None:
         with contextlib.suppress(OSError):
@@ -161,6 +169,9 @@ class Teller:
             about = {**about, "run": self._run}
         address = f"{url}/{state}?{urlencode(about)}" if about else f"{url}/{state}"
         headers = {"Content-Type": "text/plain", "Idempotency-Key": key, "User-Agent": "horae-exec"}
+        import urllib.error  # loaded by whoever sends: every other command would pay for it
+        import urllib.request
+
         try:
             request = urllib.request.Request(address, data, headers, method="POST")  # noqa: S310
             with urllib.request.urlopen(request, timeout=TIMEOUT, context=self._context) as answer:  # noqa: S310

@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import click
 
@@ -23,6 +22,9 @@ from horae.cli.options import Argument, JobArgument, Option
 from horae.cli.runs.pings import TAIL_BYTES, Spool, Teller
 from horae.cli.session import CA_FILE, Session, command
 from horae.errors import Invalid
+
+if TYPE_CHECKING:
+    import subprocess
 
 LOG_SECONDS = 10.0  # between two pings with what was written meanwhile
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -81,6 +83,8 @@ class Wrapped:
 
     def run(self) -> int:
         begun = time.monotonic()
+        import subprocess  # which no other command needs
+
         try:
             child = subprocess.Popen(self._words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         except OSError as error:
