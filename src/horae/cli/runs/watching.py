@@ -82,9 +82,9 @@ class Wrapped:
         self._over = threading.Event()
 
     def run(self) -> int:
-        begun = time.monotonic()
         import subprocess  # which no other command needs
 
+        begun = time.monotonic()
         try:
             child = subprocess.Popen(self._words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         except OSError as error:
