@@ -67,7 +67,7 @@ check: $(STAMPS)/dev    ## format, lint, strict types, import rules, docs freshn
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/codespell src docs bench campaign simulation README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md
-	exec $(SUITE) -q -m "not slow" tests/unit tests/test_architecture.py tests/test_docs.py tests/test_contract_rows.py \
+	exec $(SUITE) -q -m "not slow and not long" tests/unit tests/test_architecture.py tests/test_docs.py tests/test_contract_rows.py \
 	  tests/test_policy_rows.py
 
 format: $(STAMPS)/dev   ## format and fix what can be fixed
