@@ -12,6 +12,7 @@ import pytest
 
 from horae.core.definitions import Submission
 from horae.core.events import BEGINNING, KINDS, Cursor, Event, EventFilter
+from horae.core.insight.learning import Mark
 from horae.core.model import SECOND, Job, Node, NodeState, OperatorWish, Overlap, Policy, Reason, State
 from horae.core.policy.queues import Queue, QueueState
 from horae.core.runs.orders import Fire, NewRun, Order, Result, Waiting
@@ -249,6 +250,13 @@ async def test_what_becomes_of_the_cluster_is_told_and_a_beat_is_not(store: Stor
     ]  # fmt: skip
     assert sorted(n for e in events if e.kind == "segment.assigned" for n in e.segments) == [0, 1]
     assert {event.kind for event in events} <= set(KINDS)
+
+
+async def test_how_far_durations_were_learned_is_not_told(store: Store):
+    begin = await store.last_event()
+    await store.begin_learning(Mark(0, 0, 0))
+    assert await store.save_baselines(Mark(0, 0, 0), Mark(1, 1, 0), {}, START)
+    assert await everything(store, begin) == []
 
 
 # ── reading ──

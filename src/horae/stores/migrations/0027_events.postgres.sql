@@ -170,9 +170,11 @@ BEGIN
   INSERT INTO events (stamp, at, kind, name) VALUES (event_stamp(), event_moment(), 'setting.changed', NEW.name);
   RETURN NULL;
 END $$;
-CREATE TRIGGER settings_kept AFTER INSERT ON settings FOR EACH ROW EXECUTE FUNCTION tell_setting();
+-- How far durations were learned moves on every minute, and is nobody's setting.
+CREATE TRIGGER settings_kept AFTER INSERT ON settings FOR EACH ROW
+WHEN (NEW.name <> 'durations') EXECUTE FUNCTION tell_setting();
 CREATE TRIGGER settings_changed AFTER UPDATE ON settings FOR EACH ROW
-WHEN (OLD.value <> NEW.value) EXECUTE FUNCTION tell_setting();
+WHEN (OLD.value <> NEW.value AND NEW.name <> 'durations') EXECUTE FUNCTION tell_setting();
 
 -- Ends that nobody was told of yet are events like all others. Nodes of the release before may still look for theirs: the
 -- table stays until the next one, and is not filled any more.

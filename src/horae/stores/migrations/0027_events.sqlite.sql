@@ -97,12 +97,13 @@ BEGIN
   VALUES (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000, 'queue.deleted', old.version, old.state, old.name);
 END;
 
-CREATE TRIGGER settings_kept AFTER INSERT ON settings
+-- How far durations were learned moves on every minute, and is nobody's setting.
+CREATE TRIGGER settings_kept AFTER INSERT ON settings WHEN new.name <> 'durations'
 BEGIN
   INSERT INTO events (at, kind, name)
   VALUES (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000, 'setting.changed', new.name);
 END;
-CREATE TRIGGER settings_changed AFTER UPDATE ON settings WHEN old.value <> new.value
+CREATE TRIGGER settings_changed AFTER UPDATE ON settings WHEN old.value <> new.value AND new.name <> 'durations'
 BEGIN
   INSERT INTO events (at, kind, name)
   VALUES (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000, 'setting.changed', new.name);
