@@ -638,15 +638,19 @@ class Follower:
             return await self.sent.get()
 
     async def events(self, count: int) -> list[tuple[str, str | None, Any]]:
-        """Return the next events as (name, id, data)."""
+        """Return the next events as (name, id, data). Comments are signs of life, where nothing else was to be said."""
+        found: list[tuple[str, str | None, Any]] = []
         async with asyncio.timeout(DEADLINE):
-            while self.text.count("\n\n") < count:
+            while len(found) < count:
+                part, end, rest = self.text.partition("\n\n")
+                if end:
+                    self.text = rest
+                    found += [] if part.startswith(":") else [_parsed(part)]
+                    continue
                 message = await self.sent.get()
                 assert message["type"] == "http.response.body"
                 self.text += message["body"].decode()
-        parts = self.text.split("\n\n", count)
-        self.text = parts.pop()
-        return [_parsed(part) for part in parts]
+        return found
 
     async def leave(self) -> None:
         self.left.set()

@@ -128,6 +128,11 @@ def test_who_listens_to_nodes_is_fired_by_that_node_and_state() -> None:
     assert fired_by_node(job, gone) == list(job.triggers[:2])
     assert fired_by_node(job, gone._replace(node="n2")) == [job.triggers[0]]
     assert fired_by_node(job, gone._replace(state="joined")) == list(job.triggers[1:3])
+    before = min(each.created_at for each in job.triggers) - 1
+    assert fired_by_node(job, gone._replace(state="joined", seen_at=before)) == []
+    assert fired_by_node(job, gone._replace(seen_at=before)) == list(job.triggers[:2]), (
+        "it was heard before, and is gone now"
+    )
     assert fired_by_node(replace(job, paused=True), gone) == []
     assert fired_by(job, 12, State.FAILED) == [job.triggers[3]]
     assert followed_ids(job) == [12]

@@ -18,7 +18,7 @@ from horae.core.fields import encoded
 from horae.core.jobdata import MAX_DATA
 from horae.core.model import After, Job, Json, Run, State, Trigger
 from horae.core.time.moments import format_moment
-from horae.core.time.outside import ANY, NODE, ON, NodeEvent, is_job_event, is_node_event
+from horae.core.time.outside import ANY, JOINED, NODE, ON, NodeEvent, is_job_event, is_node_event
 
 DATA = "event"  # where the data of a run has what fired it
 
@@ -82,7 +82,8 @@ def _hears(trigger: Trigger, event: NodeEvent) -> bool:
     if not is_node_event(trigger.schedule):
         return False
     heard: Json = trigger.schedule[ON]
-    return heard[NODE] in (ANY, event.node) and event.state in heard["states"]
+    is_news = event.state != JOINED or trigger.created_at <= event.seen_at  # else it was told late
+    return is_news and heard[NODE] in (ANY, event.node) and event.state in heard["states"]
 
 
 def told_of_node(job: Job, trigger: Trigger, event: NodeEvent) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from horae.core.model import Moment, NodeState, State
-from horae.core.time.outside import NodeEvent
+from horae.core.time.outside import JOINED, NodeEvent
 
 RUN: Final = "run"  # a run that is followed has ended
 CANCEL: Final = "cancel"  # a parent that waits for its children shall end
@@ -41,8 +41,8 @@ class NodeNote(NamedTuple):
 
 SILENT: Final = NodeNote(NodeState.GONE.value, "silent")  # it was declared so
 LEFT: Final = NodeNote(NodeState.GONE.value, "left")  # by its own word
-NEW: Final = NodeNote("joined", "new")
-RETURNED: Final = NodeNote("joined", "returned")
+NEW: Final = NodeNote(JOINED, "new")
+RETURNED: Final = NodeNote(JOINED, "returned")
 STOPPING: Final = NodeNote(NodeState.DRAINING.value, "stopping")
 ASKED: Final = NodeNote(NodeState.DRAINING.value, "asked")  # by an operator
 

@@ -24,9 +24,10 @@ PLAIN, GITHUB, GITEA = "plain", "github", "gitea"
 FORMATS = (PLAIN, GITHUB, GITEA)
 PUSH = "push"
 STATES = tuple(s.word for s in (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, State.SKIPPED))
-NODE_STATES = ("gone", "joined", "draining")  # core.runs.endings says what is noted
+JOINED = "joined"
+NODE_STATES = ("gone", JOINED, "draining")  # core.runs.endings says what is noted
 _PAST = {"timed_out": "timed out", "cancelled": "was cancelled", "skipped": "was skipped"}
-_OF_NODES = {"gone": "is gone", "joined": "has joined", "draining": "is draining"}
+_OF_NODES = {"gone": "is gone", JOINED: "has joined", "draining": "is draining"}
 _SYSTEMS = {GITHUB: "GitHub", GITEA: "Gitea"}
 
 
