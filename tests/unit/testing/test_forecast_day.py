@@ -28,14 +28,14 @@ BATCHES = 40  # in which jobs are submitted, so that intervals have phases of th
 def schedule_of(dice: random.Random) -> Json:
     """Mostly hourly and daily, as such things are; some crowd at midnight, some keep to the clocks of a city."""
     kind = dice.random()
-    if kind < 0.10:
+    if kind < 0.06:
         return {"schedule": "0 0 * * *"}
     if kind < 0.40:
         return {"schedule": f"{dice.randrange(60)} {dice.randrange(24)} * * *", "timezone": "Europe/Berlin"}
     if kind < 0.60:
         return {"schedule": "H * * * *"}
     if kind < 0.75:
-        return {"schedule": f"{dice.choice([0, 15, 30])} */2 * * *"}
+        return {"schedule": f"{dice.choice([5, 20, 35])} */2 * * *"}
     if kind < 0.95:
         return {"schedule": dice.choice(["1h", "90m", "6h"])}
     return {"schedule": "*/10 * * * *"}
@@ -113,4 +113,5 @@ def test_a_day_comes_as_it_was_foretold(jobs: int, capsys: pytest.CaptureFixture
         print(f"\n{jobs} jobs, {found.moments} moments: {seconds:.2f} s; peak {found.peak:.0f} foretold, {peak} lived")
     assert {int(item.key): item.moments for item in found.items} == moments
     assert found.moments == moments.total()
+    assert peak < found.slots, "it is the work that makes the peak, not the slots"
     assert found.peak == pytest.approx(peak, rel=0.2)

@@ -162,22 +162,20 @@ class _Making:
 
     def place(self, planned: Sequence[Planned]) -> None:
         """Put each trigger into the cell of its moments. Those that need to know the others come after them."""
-        later = [it for it in planned if not self._place(it)]
+        later = []
+        for it in planned:
+            profile = self.profiles.of(it.kind, it.policy, it.owner, it.job_id)
+            known = None if profile.after else self.durations.of(it.kind, it.median, it.spread)
+            if known is None:
+                later.append(it)
+            else:
+                self._add(it, profile, known, 0.0)
         medians = {row.it.job_id: row.cell.expected.median for row in self.rows} if later else {}
         for it in later:
             profile = self.profiles.of(it.kind, it.policy, it.owner, it.job_id)
             expected = self.durations.of(it.kind, it.median, it.spread) or self.durations.guess(it.kind)
             delay = max((medians.get(one, 0.0) for one in profile.after), default=0.0)
             self._add(it, profile, expected, delay)
-
-    def _place(self, it: Planned) -> bool:
-        """Return whether enough is known of a trigger to place it at once."""
-        profile = self.profiles.of(it.kind, it.policy, it.owner, it.job_id)
-        expected = None if profile.after else self.durations.of(it.kind, it.median, it.spread)
-        if expected is None:
-            return False
-        self._add(it, profile, expected, 0.0)
-        return True
 
     def _add(self, it: Planned, profile: Profile, expected: Expected, delay: float) -> None:
         key = share_key(it.schedule, it.next_at)
@@ -190,7 +188,7 @@ class _Making:
         cell = self._cell(group, profile, expected, delay)
         cell.weight += 1
         self.rows.append(_Row(it, cell))
-        if it.last_at is not None:
+        if it.last_at is not None and 0 < self.window.start - it.last_at < expected.median * SECOND:
             self._add_under_way(cell, it.last_at)
 
     def _group(self, it: Planned) -> _Group:
@@ -209,8 +207,6 @@ class _Making:
     def _add_under_way(self, cell: _Cell, last_at: Moment) -> None:
         """What began before the window may go on in it; what repeats within the hour is counted as if it always had."""
         left = (last_at - self.window.start) / SECOND + cell.expected.median
-        if left <= 0 or last_at >= self.window.start:
-            return
         stretches = cell.group.series.stretches
         if len(stretches) != 1 or stretches[0].times == 1 or stretches[0].step > 3600 * SECOND:
             for pool in cell.profile.pools:

@@ -169,22 +169,35 @@ class Durations:
     long as the others of their kind."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, tuple[float, int]] = {}  # kind → logarithms of what is known
+        self._seen: dict[str, dict[tuple[int, float | None], int]] = {}  # kind → how often each, of what is known
+        self._classes: dict[tuple[int, float | None], Expected] = {}
+        self._usual: dict[str, Expected] = {}
         self.unknown = 0  # triggers of jobs that never ran
 
     def of(self, kind: str, median: int | None, spread: float | None) -> Expected | None:
         """Return the class of a duration; None where nothing is known of it."""
         if not median:
             return None
-        logarithm = math.log(median)
-        total, count = self._sums.get(kind, (0.0, 0))
-        self._sums[kind] = total + logarithm, count + 1
-        return _class(round(logarithm * PER_E), round(min(spread or 0.0, WIDEST) * SPREADS))
+        key = (median, spread)
+        seen = self._seen.get(kind)
+        if seen is None:
+            seen = self._seen[kind] = {}
+        seen[key] = seen.get(key, 0) + 1
+        found = self._classes.get(key)
+        if found is None:
+            spreads = round(min(spread or 0.0, WIDEST) * SPREADS)
+            found = self._classes[key] = _class(round(math.log(median) * PER_E), spreads)
+        return found
 
     def usual(self, kind: str) -> Expected:
-        """Return how long runs of a kind take, as far as that is known yet."""
-        total, count = self._sums.get(kind, (0.0, 0))
-        return _class(round(total / count * PER_E), round(UNKNOWN_SPREAD * SPREADS)) if count else UNKNOWN
+        """Return how long runs of a kind take, as far as that is known when it is first asked."""
+        seen = self._seen.get(kind)
+        if not seen:
+            return UNKNOWN
+        if kind not in self._usual:
+            total = sum(math.log(median) * times for (median, _), times in seen.items())
+            self._usual[kind] = _class(round(total / sum(seen.values()) * PER_E), round(UNKNOWN_SPREAD * SPREADS))
+        return self._usual[kind]
 
     def guess(self, kind: str) -> Expected:
         """As usual, for a trigger of which nothing is known."""

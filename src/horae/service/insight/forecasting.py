@@ -7,6 +7,9 @@ time, and whoever asks for the same meanwhile is given the same.
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from horae.core.insight.arrivals import Window
@@ -41,7 +44,7 @@ class Forecasting:
     ) -> Forecast:
         """Return what the hours from a moment on, or from now on, will see."""
         window = _window(await self._store.now(), start, hours)
-        async with self._alone:
+        async with self._alone, _uncollected():
             planned = await self._store.load_planned(window.end, MOST_TRIGGERS)
             followers = await self._store.load_followers(MOST_FOLLOWERS)
             places = Places(
@@ -50,6 +53,18 @@ class Forecasting:
             return await asyncio.to_thread(
                 forecast, window, planned, followers, places, by=by, org=org, limit=limit
             )  # fmt: skip
+
+
+@asynccontextmanager
+async def _uncollected() -> AsyncIterator[None]:
+    """Nothing that is made here is garbage before the end: looking for some meanwhile would take long."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _window(now: Moment, start: Moment | None, hours: float) -> Window:
