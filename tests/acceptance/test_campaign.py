@@ -52,7 +52,7 @@ def plant_and_judge(history: past.History) -> None:
 
     assert rules(replace(history, final=replace(history.final, runs=dropped))) >= {"accounted", "phantom"}
     assert rules(replace(history, witnesses=[*history.witnesses, twice])) >= {"fences", "overlap"}
-    assert rules(replace(history, final=replace(history.final, runs=stale))) == {"result"}
+    assert rules(replace(history, final=replace(history.final, runs=stale))) == {"result", "told"}
 
 
 def rules(history: past.History) -> set[str]:

@@ -131,7 +131,7 @@ def _content(gives: str | tuple[str, ...] | None) -> Json:
 
 def _form(gives: str) -> tuple[str, Json]:
     if gives == "text/event-stream":
-        return gives, {"itemSchema": _EVENT}
+        return gives, {"itemSchema": _SENT}
     if gives in ("application/json", "application/xml"):  # of any shape: other systems answer bare lists too
         return gives, {"schema": {}}
     media, schema = (gives, {"type": "string"}) if "/" in gives else ("application/json", _ref(gives))
@@ -193,12 +193,12 @@ def _body(body: http.Body) -> Json:
 # ── requests ───────────────────────────────────────────────────────────────────────────────────────
 
 _ID: Json = {"type": "integer", "format": "int64", "minimum": 1, "maximum": model.LARGEST_ID}
-_EVENT: Json = {  # one server-sent event
+_SENT: Json = {  # one server-sent event
     "type": "object",
     "required": ["event", "data"],
     "properties": {
-        "event": {"enum": ["log", "state", "end"]},
-        "id": {"type": "string", "description": "Where to go on from, for Last-Event-ID: attempt:offset."},
+        "event": {"type": "string", "description": "Of a log: log, state, end. Of events: the type of the event."},
+        "id": {"type": "string", "description": "Where to go on from, for Last-Event-ID."},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }
@@ -270,7 +270,7 @@ _WEBHOOK = _object(
         "events": {**_NAMES, "description": "Of GitHub or Gitea: push, unless said."},
     }
 )
-_EVENT = _object(
+_ON_JOB = _object(
     {
         "job": {
             "anyOf": [{"type": "string", "minLength": 1}, {"type": "integer", "minimum": 1}],
@@ -282,8 +282,20 @@ _EVENT = _object(
     "job",
     "states",
 )
+_ON_NODE = _object(
+    {
+        "node": {"type": "string", "minLength": 1, "description": "The name of a node, or any."},
+        "states": {"type": "array", "minItems": 1, "items": {"enum": list(outside.NODE_STATES)}},
+    },
+    "node",
+    "states",
+)
+_ON: Json = {
+    "anyOf": [_ON_JOB, _ON_NODE],
+    "description": "It is fired by the ends of another job's runs, or by nodes, in place of a schedule.",
+}
 _TRIGGER: Json = {
-    "on": {**_EVENT, "description": "It is fired by the ends of another job's runs, in place of a schedule."},
+    "on": _ON,
     "webhook": {**_WEBHOOK, "description": "It is fired by calls to an address of its own, in place of a schedule."},
     **{name: _or_null(schema) for name, schema in _SCHEDULE.items()},
     "schedule": _AS_TEXT,
