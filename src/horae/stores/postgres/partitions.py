@@ -104,7 +104,9 @@ async def _alone(connection: Connection, connect: Callable[[], Awaitable[Connect
     guard = await connect()
     try:
         async with guard.transaction():
-            yield bool(await guard.fetchval("SELECT pg_try_advisory_xact_lock($1)", KEY))
+            # Read to its end: what is half read keeps its snapshot, and an index would wait for that for ever.
+            [(got,)] = await guard.fetch("SELECT pg_try_advisory_xact_lock($1)", KEY)
+            yield bool(got)
     finally:
         await part_from(guard)
 
