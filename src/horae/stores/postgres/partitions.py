@@ -104,8 +104,9 @@ async def _alone(connection: Connection, connect: Callable[[], Awaitable[Connect
     guard = await connect()
     try:
         async with guard.transaction():
-            # Read to its end: what is half read keeps its snapshot, and an index would wait for that for ever.
-            [(got,)] = await guard.fetch("SELECT pg_try_advisory_xact_lock($1)", KEY)
+            got = await guard.fetchval("SELECT pg_try_advisory_xact_lock($1)", KEY)
+            # Another statement closes that one, whose snapshot would be kept: an index would wait for it for ever.
+            await guard.execute("SET LOCAL lock_timeout = 0")
             yield bool(got)
     finally:
         await part_from(guard)
