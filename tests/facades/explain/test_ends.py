@@ -156,6 +156,13 @@ async def test_what_ended_an_attempt_is_named(world: World, reason: str, code: s
     assert answer.first["text"].endswith("so it was")
 
 
+async def test_a_workflow_names_the_task_that_failed_and_how_to_go_on(world: World) -> None:
+    run = await world.end_run(State.FAILED, reason="children", message="a task failed: two")
+    answer = await why_run(world, run)
+    assert (answer.codes[0], answer.first["text"].count("a task failed")) == ("run.failed.task", 1)
+    assert answer.first["unblock"] == f"horae runs show {run.id}, then horae runs retry {run.id}"
+
+
 async def test_a_step_that_met_a_wall_is_told_which_one_and_the_line_to_add(world: World) -> None:
     said = "it has no network: name the hosts that it may reach"
     cause = {"code": "network_off", "message": said, "line": "network: [example.org]", "certain": True}

@@ -193,6 +193,15 @@ def _failed(code: str, words: str, policy: str = "", unblock: str = "") -> Calla
     return explain
 
 
+def _task_failed(facts: Facts) -> Sentence:
+    """Its message names the task."""
+    run_id = facts.the_run.id
+    text = f"it failed{_when(facts)}: {_said(facts)}"
+    return Sentence(
+        "run.failed.task", text, _base(facts), "", f"horae runs show {run_id}, then horae runs retry {run_id}"
+    )
+
+
 def _exit(facts: Facts) -> Sentence:
     run = facts.the_run
     code = "" if run.exit_code is None else f" with exit code {run.exit_code}"
@@ -270,8 +279,8 @@ _FAILURES: _Table = {
     Reason.PROCESSES: _failed("run.failed.processes", "it made too many processes"),
     Reason.BAD_RESULT: _failed("run.failed.bad_result", "its result cannot be kept"),
     Reason.REJECTED: _failed("run.failed.rejected", "it was rejected", "approval"),
-    Reason.CHILDREN: _failed("run.failed.task", "a task failed"),
-    Reason.DEPENDENCY: _failed("run.failed.task", "a task failed"),
+    Reason.CHILDREN: _task_failed,
+    Reason.DEPENDENCY: _task_failed,
     "": _failed("run.failed.other", "it failed"),
 }
 _CANCELS: _Table = {
