@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -199,31 +200,36 @@ def log_of(server: Server, run_id: int) -> str:
     return str(server.http.get(f"/v1/runs/{run_id}/log").text)
 
 
-def test_a_cancelled_query_is_interrupted_on_the_cluster(server: Server, spark: Spark) -> None:
-    run_id = begin(server, ENDLESS, {"to": "files", "path": "/cancelled"})
-    server.wait_until(lambda: jobs_of(spark, run_id), "the query to run on the cluster")
-    server.post(f"/v1/runs/{run_id}/cancel", status=202)
+@contextmanager
+def endless(server: Server, spark: Spark, *outputs: Any, **fields: Any) -> Iterator[int]:
+    """A query that runs on the cluster until it is cancelled, which it is in any case: others need its slots."""
+    run_id = begin(server, ENDLESS, *outputs, **fields)
+    try:
+        server.wait_until(lambda: jobs_of(spark, run_id), "the query to run on the cluster")
+        yield run_id
+    finally:
+        server.post(f"/v1/runs/{run_id}/cancel", status=202)
     begun = time.monotonic()
     server.wait_until(lambda: not jobs_of(spark, run_id), "the query to be gone from the cluster")
     print(f"gone from the cluster {time.monotonic() - begun:.1f} s after the request")
     assert ended(server, run_id)["state"] == "cancelled"
+
+
+def test_a_cancelled_query_is_interrupted_on_the_cluster(server: Server, spark: Spark) -> None:
+    with endless(server, spark, {"to": "files", "path": "/cancelled"}):
+        pass
     assert list((server.directory / "lake" / "cancelled").iterdir()) == []
 
 
 def test_an_attempt_interrupts_what_a_killed_one_left(server: Server, spark: Spark) -> None:
-    run_id = begin(server, ENDLESS, retry={"attempts": 2, "backoff": "1ms"})
-    first = server.wait_until(lambda: jobs_of(spark, run_id), "the query to run on the cluster")
-    os.kill(program_of(run_id), signal.SIGKILL)
-    left = {job["jobId"] for job in jobs_of(spark, run_id)}
-    assert left == {job["jobId"] for job in first}, "nobody has interrupted it yet"
-    second = server.wait_until(
-        lambda: [job for job in jobs_of(spark, run_id) if job["jobId"] not in left], "the second attempt"
-    )
-    assert {job["jobId"] for job in jobs_of(spark, run_id)} == {job["jobId"] for job in second}
-    assert "left by an earlier attempt" in log_of(server, run_id)
-    server.post(f"/v1/runs/{run_id}/cancel", status=202)
-    assert ended(server, run_id)["state"] == "cancelled"
-    server.wait_until(lambda: not jobs_of(spark, run_id), "the query to be gone from the cluster")
+    with endless(server, spark, retry={"attempts": 2, "backoff": "1ms"}) as run_id:
+        left = {job["jobId"] for job in jobs_of(spark, run_id)}
+        os.kill(program_of(run_id), signal.SIGKILL)
+        server.wait_until(
+            lambda: [job for job in jobs_of(spark, run_id) if job["jobId"] not in left], "the second attempt"
+        )
+        server.wait_until(lambda: not left & {job["jobId"] for job in jobs_of(spark, run_id)}, "the first to be gone")
+        server.wait_until(lambda: "left by an earlier attempt" in log_of(server, run_id), "the log to say so")
 
 
 def program_of(run_id: int) -> int:
@@ -245,18 +251,16 @@ def test_the_query_of_a_killed_agent_is_interrupted_and_its_run_is_done_by_the_n
     server = Server(tmp_path, "--spark-url", spark.url)
     server.start()
     try:
-        run_id = begin(server, ENDLESS, {"to": "files", "path": "/killed"})
-        server.wait_until(lambda: jobs_of(spark, run_id), "the query to run on the cluster")
-        server.kill()
-        server.wait_until(lambda: not jobs_of(spark, run_id), "the query to be gone from the cluster")
-        server.start()
-        server.wait_until(lambda: jobs_of(spark, run_id), "the next attempt")
-        assert server.get(f"/v1/runs/{run_id}")["attempt"] == 2
-        server.post(f"/v1/runs/{run_id}/cancel", status=202)
-        assert ended(server, run_id)["state"] == "cancelled"
+        with endless(server, spark, {"to": "files", "path": "/killed"}) as run_id:
+            server.kill()
+            try:
+                server.wait_until(lambda: not jobs_of(spark, run_id), "the query to be gone from the cluster")
+            finally:
+                server.start()
+            server.wait_until(lambda: jobs_of(spark, run_id), "the next attempt")
+            assert server.get(f"/v1/runs/{run_id}")["attempt"] == 2
     finally:
         server.stop()
-    server.wait_until(lambda: not jobs_of(spark, run_id), "the query to be gone from the cluster")
 
 
 # ── bad input ──
