@@ -199,6 +199,8 @@ def one_operation(method: str, path: str, operation: dict[str, Any]) -> str:
         sent = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
         optional = "" if operation["requestBody"]["required"] else "; may be left out"
         parts.append(f"Body: {BODIES[sent]}{optional}.")
+    if "x-permission" in operation:
+        parts.append(f"Needs the [permission](../howto/login-and-tls.md#roles) {code(operation['x-permission'])}.")
     return sections([*parts, answers(operation)])
 
 

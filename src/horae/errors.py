@@ -210,6 +210,8 @@ CODES: dict[str, str] = {
     "E_TOKEN_SCOPE": "The token is good, but not for this.",
     "E_NOT_OWNER": "The job belongs to another user.",
     "E_TOKEN_OWNER": "A token that is made by a token has its owner.",
+    "E_TOKEN_ROLE": "A token that is made by a token may do no more than it.",
+    "E_ROLE": "The role of the token does not allow this.",
     "E_TOKEN_ORG": "A token that is made by a token has its organisation.",
     "E_TOKEN_BOUNDS": "The token is good, but for another agent, or not for all that this one says to be.",
     "E_RANGE_HEADER": "Only one simple byte range can be asked for.",

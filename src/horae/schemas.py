@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horae.core import model
+from horae.core.roles import Role
 
 Id = Annotated[int, Meta(ge=1, le=model.LARGEST_ID)]
 Count = Annotated[int, Meta(ge=0)]
@@ -505,6 +506,10 @@ class Token(Struct):
     revoked_at: When | None
     parent_id: Annotated[Id | None, Meta(description="The token by which it was made, with which it ends.")]
     org: Annotated[int, Meta(description="The organisation of what is made and seen with it.")]
+    role: Annotated[
+        str | None,
+        Meta(description="What may be done with it; null of an agent.", extra_json_schema={"enum": [*Role, None]}),
+    ]
     node: Annotated[
         str | None, Meta(description="The agent that it is for, `*` for any; of an agent without one, any.")
     ]

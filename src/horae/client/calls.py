@@ -520,13 +520,15 @@ def create_token(
     labels: Sequence[str] | None = None,
     resources: Sequence[str] | None = None,
     org: int | None = None,
+    role: str | None = None,
 ) -> Call[NewToken]:
     """Make a token; the answer's `token` is shown this once. `expires_in` is as 30d, or in seconds. `org` is the
-    organisation that it is good for. One of scope agent is good for the agent `node` (`*` for any), which may take
-    `kinds`, have `labels` and offer `resources`, as gpu=2."""
+    organisation that it is good for, `role` what may be done with it: viewer, operator, editor or admin. One of scope
+    agent is good for the agent `node` (`*` for any), which may take `kinds`, have `labels` and offer `resources`, as
+    gpu=2."""
     bounds = {"node": node, "kinds": kinds, "labels": labels, "resources": resources}
-    wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in, "org": org, **bounds}
-    return send("POST", "/v1/tokens", given(wanted))
+    wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in, "org": org, "role": role}
+    return send("POST", "/v1/tokens", given({**wanted, **bounds}))
 
 
 def tokens() -> Call[TokenPage]:

@@ -12,6 +12,8 @@ from enum import IntEnum, StrEnum
 from functools import cached_property
 from typing import Any, TypeVar, dataclass_transform
 
+from horae.core.roles import Role
+
 SECOND = 1_000_000  # µs
 Moment = int  # µs since 1970-01-01T00:00:00Z
 Json = dict[str, Any]
@@ -376,6 +378,7 @@ class Token:
     parent_id: int | None = None  # the token by which it was made, with which it ends
     bounds: Bounds | None = None  # of an agent; None is any agent, as of tokens of before there were bounds
     org: int = DEFAULT_ORG  # the organisation of what is made and seen with it
+    role: Role = Role.ADMIN  # what a user may do with it
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Callers:
         if (sent is None or not is_ours(sent)) and self._needs_no_token(context):
             return LOCAL
         token = await self._access.check(sent, "user", address_of(context.peer()))
-        return Principal(token.owner, token.org)
+        return Principal(token.owner, token.org, token.role)
 
 
 async def check_peer(context: Any, secret: str, what: str) -> None:

@@ -13,7 +13,7 @@ What must stay true:
 - Without the store nobody new is let in: the check raises Unavailable.
 - Strangers cost little: after `TRIES` wrong tokens within `WINDOW` seconds, a peer's tokens are looked up only
   if they were known before. So those who share its address and work already go on working. Memory is bounded.
-- A token that was made by another has its owner, and ends with it; so does a session.
+- A token that was made by another has its owner, may do no more, and ends with it; so does a session.
 - No secret is logged.
 
 Expiry is judged by this node's clock, revocation needs none.
@@ -39,6 +39,7 @@ import structlog
 from horae.core.fields import Fields, Problems, fields_of, shown
 from horae.core.model import ANY, DEFAULT_ORG, LARGEST_ORG, SCOPES, SECOND, Bounds, Job, Moment, Node, Token
 from horae.core.policy import resources
+from horae.core.roles import Role, is_within
 from horae.errors import Denied, Limited, NotFound, Unauthenticated
 from horae.ports.clock import Clock
 from horae.ports.store.moments import StoreClock
@@ -95,18 +96,19 @@ class Wanted:
     expires_in: float | None  # seconds; None: never
     bounds: Bounds | None = None
     org: int | None = None  # None: that of whoever asks
+    role: Role | None = None  # None: all that whoever asks may do
 
 
 def parse_token(document: Any) -> Wanted:
-    """{name, scope?, owner?, expires_in?, org?, node?, kinds?, labels?, resources?}: a token is the user's and good for
-    90 days, one of an agent until it is revoked, unless said. The last four are for an agent, which needs the first of
-    them and has no organisation: it works for all."""
+    """{name, scope?, owner?, expires_in?, org?, role?, node?, kinds?, labels?, resources?}: a token is the user's and
+    good for 90 days, one of an agent until it is revoked, unless said. The last four are for an agent, which needs the
+    first of them and has no organisation: it works for all."""
     problems = Problems()
     fields = fields_of(document, "", problems, "an object expected")
     if fields is None:
         problems.raise_any()
         raise AssertionError("a problem was noted")
-    fields.refuse_others(frozenset({"name", "scope", "owner", "expires_in", "org", *BOUNDS}))
+    fields.refuse_others(frozenset({"name", "scope", "owner", "expires_in", "org", "role", *BOUNDS}))
     if "name" not in fields.values:
         fields.fault("name", "E_REQUIRED", "a token needs a name")
     name, scope, owner = fields.handle("name") or "", fields.text("scope") or "user", fields.handle("owner")
@@ -120,8 +122,21 @@ def parse_token(document: Any) -> Wanted:
     org = fields.number("org", None, 1, LARGEST_ORG, whole=True)
     if scope == "agent" and org is not None:
         fields.fault("org", "E_FIELD_CONFLICT", "an agent works for every organisation", "leave org out")
+    role = _read_role(fields, scope)
     problems.raise_any()
-    return Wanted(name, scope, owner, expires_in, bounds, org)
+    return Wanted(name, scope, owner, expires_in, bounds, org, role)
+
+
+def _read_role(fields: Fields, scope: str) -> Role | None:
+    role = fields.text("role")
+    if role is None:
+        return None
+    if scope == "agent":
+        fields.fault("role", "E_FIELD_CONFLICT", "an agent has no role: it does what runs ask for", "leave role out")
+    if role not in set(Role):
+        fields.fault("role", "E_ENUM", f"must be one of {', '.join(Role)}, got {shown(role)}")
+        return None
+    return Role(role)
 
 
 def _read_bounds(fields: Fields, scope: str) -> Bounds | None:
@@ -178,8 +193,9 @@ class Access:
         if by is None:
             org = DEFAULT_ORG if wanted.org is None else wanted.org
             return await self.create(
-                wanted.name, wanted.scope, wanted.owner or wanted.name, wanted.expires_in, None, wanted.bounds, org
-            )
+                wanted.name, wanted.scope, wanted.owner or wanted.name, wanted.expires_in, None, wanted.bounds, org,
+                wanted.role or Role.ADMIN,
+            )  # fmt: skip
         if wanted.owner not in (None, by.owner):
             raise Denied(
                 f"a token that is made by a token has its owner: {by.owner} expected, got {wanted.owner}",
@@ -192,11 +208,19 @@ class Access:
                 code="E_TOKEN_ORG",
                 hint="leave org out, or make the token on the server's own machine: `horae token create NAME --org N`",
             )
-        return await self.create(wanted.name, wanted.scope, by.owner, wanted.expires_in, by, wanted.bounds, by.org)
+        role = wanted.role or by.role
+        if not is_within(role, by.role):
+            raise Denied(
+                f"a token that is made by a token may do no more than it: {by.role} or less expected, got {role}",
+                code="E_TOKEN_ROLE",
+                hint=f"leave the role out, or ask for {by.role}",
+            )
+        bounds = wanted.bounds
+        return await self.create(wanted.name, wanted.scope, by.owner, wanted.expires_in, by, bounds, by.org, role)
 
     async def create(
         self, name: str, scope: str, owner: str, expires_in: float | None, parent: Token | None = None,
-        bounds: Bounds | None = None, org: int = DEFAULT_ORG,
+        bounds: Bounds | None = None, org: int = DEFAULT_ORG, role: Role = Role.ADMIN,
     ) -> tuple[Token, str]:  # fmt: skip
         """Return a new token and its text, which nobody can ask for again. `expires_in` is in seconds; None: never. A
         user's does not outlive the token by which it is made."""
@@ -207,10 +231,22 @@ class Access:
             ends.append(parent.expires_at)
         parent_id = parent.id if parent else None
         token = await self._store.add_token(
-            Token(0, name, scope, owner, _hash(secret), now, min(ends, default=None), None, parent_id, bounds, org)
+            Token(
+                id=0,
+                name=name,
+                scope=scope,
+                owner=owner,
+                hash=_hash(secret),
+                created_at=now,
+                expires_at=min(ends, default=None),
+                parent_id=parent_id,
+                bounds=bounds,
+                org=org,
+                role=role,
+            )
         )
         self._known.pop(token.id, None)  # somebody may have asked for this id before it was given
-        log.info("token.created", id=token.id, name=name, scope=scope, owner=owner, org=org, by=parent_id)
+        log.info("token.created", id=token.id, name=name, scope=scope, owner=owner, org=org, role=role, by=parent_id)
         return token, f"horae_{scope[0]}_{token.id}_{secret}"
 
     async def open_session(self, token: Token) -> str:

@@ -1,6 +1,7 @@
 """The ASGI application: one gate before every operation.
 
-    path → size of headers → Host → Origin → token → method → query → endpoint → answer, or a failure in its shape
+    path → size of headers → Host → Origin → token → method → role → query → endpoint → answer, or a failure in its
+    shape
 
 The gate finds an operation in a table of rows; the same rows are the OpenAPI document. A framework's router
 and middleware would cost as much time again as the HTTP server itself, which a submit cannot afford, and
@@ -8,6 +9,7 @@ as much at start as everything else together.
 
 What must stay true:
 - A request that fails a check reaches no endpoint.
+- What changes anything declares which permission it needs, or the process does not start.
 - Everybody needs a token, whatever the address: of a user, unless the row says of an agent; only what a row declares
   open (health) answers strangers. On a server that listens on loopback only, the user who runs it needs none
   (`free_pass`; peers.py tells whose a connection is), unless a proxy passed the request on: a Host that is not
@@ -29,6 +31,8 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from horae.core.model import Token
+from horae.core.roles import refuse_without
 from horae.errors import CODES, Error, Unauthenticated
 from horae.service import Services
 from horae.service.access import HOW_TO_LOG_IN, Access, is_ours
@@ -67,6 +71,7 @@ class Routes:
             methods = self._exact.setdefault(operation.path, {})
         if operation.method in methods:
             raise ValueError(f"{operation.method} {operation.path} is declared twice")
+        assert operation.needed, "or it would have raised"
         methods[operation.method] = operation
         if operation.method == "GET":
             methods["HEAD"] = operation
@@ -153,6 +158,8 @@ class Gate:
             raise http.NoRoute("there is nothing at this address", hint="see /docs for what there is")
         if operation is None:
             raise http.BadMethod(scope["method"], methods)
+        if request.token is not None and operation.scope != "agent":
+            refuse_without(request.token.role, operation.needed)
         request.args = params.read_query(operation.params, scope["query_string"], is_lenient=operation.is_lenient)
         return await operation.endpoint(request)
 
@@ -191,7 +198,7 @@ class Gate:
         scope = operation.scope if operation else "user"
         prove = partial(self._access.check, sent, scope, client[0] if client else "")
         token = await prove()
-        request.who, request.token, request.prove_again = http.Principal(token.owner, token.org), token, prove
+        request.who, request.token, request.prove_again = _principal(token), token, prove
 
     def _needs_no_token(self, request: http.Request) -> bool:
         if request.scope.get(OWNER) not in self._free_pass:
@@ -206,6 +213,10 @@ class Gate:
             raise http.BadOrigin(
                 "the request comes from a page of another site", hint="open Horae's own page, or use the CLI"
             )
+
+
+def _principal(token: Token) -> http.Principal:
+    return http.Principal(token.owner, token.org, token.role)
 
 
 def _failure(error: Exception, request: http.Request) -> http.Reply:

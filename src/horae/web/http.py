@@ -26,6 +26,7 @@ import msgspec
 
 from horae.core import model
 from horae.core.definitions import Idempotency
+from horae.core.roles import Permission, Role
 from horae.core.time import moments
 from horae.errors import (
     CODES,
@@ -212,6 +213,7 @@ class Principal:
 
     owner: str
     org: int
+    role: Role = Role.ADMIN
 
 
 LOCAL = Principal("local", model.DEFAULT_ORG)  # whoever comes without a token, while only loopback is listened on
@@ -434,6 +436,13 @@ class Operation:
     credential: Credential = bearer  # what proves who asks; None when nothing was sent
     scope: str = "user"  # what the token must be good for
     is_lenient: bool = False  # of another system's contract: what its clients send beyond our rules is ignored
+    needs: Permission | None = None  # what who asks must be allowed to do; None, of what only reads: to read
+
+    @property
+    def needed(self) -> Permission:
+        if self.needs is None and self.method != "GET" and not self.is_open:
+            raise ValueError(f"{self.method} {self.path} does not declare which permission it needs")
+        return self.needs or Permission.READ
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from horae import explanations, forecasts, schemas
 from horae.core import model
 from horae.core.fields import LABEL_PATTERN, MAX_LABELS
 from horae.core.policy import dependencies, limits, queues
+from horae.core.roles import Role
 from horae.core.secrets.references import MAX_VALUE
 from horae.core.time import cron, outside
 from horae.core.work import kinds, policies, specs, webhooks
@@ -102,6 +103,8 @@ def _operation(operation: http.Operation) -> Json:
         found["description"] = about
     if operation.is_open:
         found["security"] = [{}, {"token": []}]
+    else:
+        found["x-permission"] = operation.needed
     if operation.body:
         found["requestBody"] = _body(operation.body)
     return found
@@ -159,6 +162,8 @@ def _responses(operation: http.Operation) -> dict[str, Json]:
 def _failures(operation: http.Operation) -> set[int]:
     """Return what may go wrong, as far as the parts of the operation tell."""
     found = {400, 401, 422, *operation.errors}
+    if not operation.is_open:
+        found.add(403)
     if "{" in operation.path:
         found.add(404)
     if operation.body:
@@ -527,6 +532,10 @@ REQUESTS: Json = {
             "org": {
                 **_whole(1, model.LARGEST_ORG),
                 "description": "Organisation of what is made and seen with it: 1, or that of the token that makes it.",
+            },
+            "role": {
+                "enum": list(Role),
+                "description": "What may be done with it: all that the one who makes it may, unless said.",
             },
             "node": {
                 **_TEXT,

@@ -211,7 +211,7 @@ def _token_fields(it: model.Token, state: str) -> dict[str, Any]:
     return {
         "id": it.id, "name": it.name, "scope": it.scope, "owner": it.owner, "state": state,
         "created_at": stamp(it.created_at), "expires_at": when(it.expires_at), "revoked_at": when(it.revoked_at),
-        "parent_id": it.parent_id, "org": it.org,
+        "parent_id": it.parent_id, "org": it.org, "role": str(it.role) if it.scope == "user" else None,
         "node": it.bounds and it.bounds.node, "kinds": it.bounds and list(it.bounds.kinds),
         "labels": it.bounds and list(it.bounds.labels), "resources": it.bounds and list(it.bounds.resources),
     }  # fmt: skip

@@ -52,6 +52,7 @@ class Tokens(Protocol):
     async def create_token(
         self, name: str, *, scope: str, owner: str | None, expires_in: str | None, node: str | None,
         kinds: Sequence[str] | None, labels: Sequence[str] | None, resources: Sequence[str] | None, org: int | None,
+        role: str | None,
     ) -> Json: ...  # fmt: skip
 
     async def tokens(self) -> Json: ...
@@ -106,6 +107,14 @@ async def create(
             help="Organisation of what is made and seen with it. [default: 1, or that of the token it is made with]",
         ),
     ] = None,
+    role: Annotated[
+        str | None,
+        Option(
+            "--role",
+            metavar="viewer|operator|editor|admin",
+            help="What may be done with it. [default: admin, or that of the token it is made with]",
+        ),
+    ] = None,
     file: Annotated[
         str | None, Option("--file", metavar="FILE", help="Write it to this new file, for its owner only.")
     ] = None,
@@ -119,14 +128,14 @@ async def create(
         async with _tokens(session, flags, config_file) as tokens:
             made = await tokens.create_token(
                 name, scope=scope or ("user" if node is None else "agent"), owner=owner, expires_in=expires,
-                node=node, kinds=kind or None, labels=label or None, resources=resource or None, org=org,
+                node=node, kinds=kind or None, labels=label or None, resources=resource or None, org=org, role=role,
             )  # fmt: skip
         text = made["token"] if file is None else keep(made.pop("token"))
     if session.as_json:
         session.screen.json(made if file is None else {**made, "file": file})
         return
     until = f", until {local_time(made['expires_at'])}" if made["expires_at"] else ""
-    whom = f"the agent {made['node']}" if made["node"] else f"{clean(made['owner'])} ({made['scope']})"
+    whom = f"the agent {made['node']}" if made["node"] else f"{clean(made['owner'])} ({made['role']})"
     session.screen.note(f"token {made['id']} for {whom}{until}; it is not shown again")
     session.screen.line(text)
 
@@ -164,11 +173,11 @@ async def list_tokens(session: Session, flags: dict[str, str], config_file: Conf
         session.screen.json(page)
         return
     rows = [
-        [str(it["id"]), it["name"], it["scope"], it["owner"], str(it["org"]), _bounds(it),
+        [str(it["id"]), it["name"], it["scope"], it["owner"], str(it["org"]), it["role"] or "", _bounds(it),
          Cell(it["state"], _STYLES[it["state"]]), local_time(it["created_at"]), local_time(it["expires_at"])]
         for it in page["items"]
     ]  # fmt: skip
-    columns = [">id", "name", "scope", "owner", ">org", "good for", "state", "created", "expires"]
+    columns = [">id", "name", "scope", "owner", ">org", "role", "good for", "state", "created", "expires"]
     session.screen.table(columns, rows, "no tokens yet: `horae token create NAME` makes one")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from horae.contracts.admin.calls import Calls
 from horae.contracts.admin.failures import SHAPE
 from horae.core.model import Json
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import documents, http
 from horae.web.streams import Streams
@@ -28,9 +29,21 @@ class Admin:
         return [
             _operation("GET", "/api/v1/jobs", _answering(calls.get_jobs), "All jobs, by name"),
             _operation("GET", "/api/v1/triggers", _answering(calls.get_triggers), "All triggers"),
-            _operation("POST", "/api/v1/job-statuses", self.job_statuses, "What has run, newest first, by page"),
-            _operation("POST", "/api/v1/job", self.execute_job, "Run a job now, on this node"),
-            _operation("PUT", "/api/v1/scheduler", _answering(calls.update_scheduler), "Read the triggers again"),
+            _operation(
+                "POST",
+                "/api/v1/job-statuses",
+                self.job_statuses,
+                "What has run, newest first, by page",
+                needs=Permission.READ,
+            ),
+            _operation("POST", "/api/v1/job", self.execute_job, "Run a job now, on this node", needs=Permission.RUN),
+            _operation(
+                "PUT",
+                "/api/v1/scheduler",
+                _answering(calls.update_scheduler),
+                "Read the triggers again",
+                needs=Permission.RUN,
+            ),
             _operation("GET", "/api/v1/instance-status", _answering(calls.get_instance_status), "Who schedules"),
         ]
 
@@ -58,8 +71,10 @@ def _answering(call: Call) -> http.Endpoint:
     return endpoint
 
 
-def _operation(method: str, path: str, endpoint: http.Endpoint, summary: str) -> http.Operation:
+def _operation(
+    method: str, path: str, endpoint: http.Endpoint, summary: str, needs: Permission | None = None
+) -> http.Operation:
     return http.Operation(
         method, path, endpoint, TAG, summary, gives="application/json", errors=(403, 404, 429, 503), shape=SHAPE,
-        credential=http.basic, is_lenient=True,
+        credential=http.basic, is_lenient=True, needs=needs,
     )  # fmt: skip

@@ -19,6 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 from horae.contracts.admin.calls import Calls
 from horae.contracts.admin.failures import message_of, statuses_of
 from horae.core.model import Json
+from horae.core.roles import Permission, refuse_without
 from horae.errors import CODES, Error, Malformed
 from horae.rpc.callers import Callers, promise_of
 from horae.service import Services
@@ -27,6 +28,8 @@ from horae.wire.generated import administration_service_pb2
 
 SERVICE = administration_service_pb2.DESCRIPTOR.services_by_name["TaskSchedulingService"]
 Call = Callable[[Principal, Any], Awaitable[Json]]
+# What a call needs, beyond reading.
+NEEDED = {"ExecuteJob": Permission.RUN, "UpdateScheduler": Permission.RUN}
 
 log = structlog.get_logger(__name__)
 _STATUSES = {status.value[0]: status for status in grpc.StatusCode}
@@ -59,6 +62,7 @@ class Administration:
     async def _serve(self, name: str, asked: type[Message], given: type[Message], raw: bytes, context: Any) -> bytes:
         try:
             who = await self._callers.identify(context)
+            refuse_without(who.role, NEEDED.get(name, Permission.READ))
             answer = await self._answer(name, who, _read(asked, raw), raw, context)
             return await asyncio.to_thread(_write, given, answer)  # a long list would hold up everything else
         except Error as error:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from horae.contracts.ci import reading, rendering
 from horae.contracts.ci.executions import Executions, older
 from horae.core.model import Job, JobFilter, Json
+from horae.core.roles import Permission
 from horae.errors import Denied, Malformed, Unauthenticated
 from horae.service import Services
 from horae.service.access import SESSION, SESSION_SECONDS, is_ours, may_see
@@ -52,14 +53,15 @@ class Ci:
             op("POST", api + "login", self.login, summary="Log in with a token", gives=json, is_open=True,
                credential=_nothing, headers={"Set-Cookie": "The session."}),
             op("POST", api + "logout", self.logout, summary="End the session", gives=json,
-               headers={"Set-Cookie": "Takes the session away."}),
+               headers={"Set-Cookie": "Takes the session away."}, needs=Permission.READ),
             op("POST", api + "submit_job", self.submit, summary="Make the jobs of a YAML file", gives=json, status=201,
-               params=(params.IDEMPOTENCY,), errors=(403, 409, 413, 415)),
+               params=(params.IDEMPOTENCY,), errors=(403, 409, 413, 415), needs=Permission.WRITE),
             op("GET", api + "user_jobs", self.user_jobs, summary="List a user's jobs, newest first", gives=json,
                params=_USER_JOBS, headers={"Link": "Where older ones are."}, errors=(403,)),
             op("GET", api + "job_status/{job_id}", self.status, summary="Tell how a job stands", gives=json,
                errors=(403,)),
-            op("DELETE", api + "job/{job_id}", self.delete, summary="Delete a job", gives=json, errors=(403,)),
+            op("DELETE", api + "job/{job_id}", self.delete, summary="Delete a job", gives=json, errors=(403,),
+               needs=Permission.WRITE),
             *self._executions.operations(op),
         ]  # fmt: skip
 

@@ -23,6 +23,7 @@ from horae.core import model
 from horae.core.definitions import Sort
 from horae.core.members import Member, is_external, plain_name
 from horae.core.model import Attempt, Json, Loan, Moment, Node, OperatorWish, Run, RunFilter, State
+from horae.core.roles import Permission
 from horae.errors import NotFound
 from horae.service import Services
 from horae.service.external.dispatching import tags
@@ -47,14 +48,17 @@ class Agents:
         load, capacity = query("currentLoad", "Jobs it runs now."), query("capacity", "Jobs it can run at once.")
         host, port = query("host", "Where it listens."), query("port", "And on which port.")
         return [
-            row("POST", stored, self.store_worker, "Register an agent with its segment"),
+            row("POST", stored, self.store_worker, "Register an agent with its segment", needs=Permission.WORK),
             row("GET", stored, self.workers, "List agents"),
-            row("PUT", f"{stored}/{{worker}}/status", self.set_status, "Change the status of an agent", _STATUS),
-            row("POST", f"{stored}/{{worker}}/heartbeat", self.beat, "An agent's sign of life", load, capacity),
-            row("POST", one, self.register, "Register an agent", capacity, host, port),
+            row("PUT", f"{stored}/{{worker}}/status", self.set_status, "Change the status of an agent", _STATUS,
+                needs=Permission.CLUSTER),
+            row("POST", f"{stored}/{{worker}}/heartbeat", self.beat, "An agent's sign of life", load, capacity,
+                needs=Permission.WORK),
+            row("POST", one, self.register, "Register an agent", capacity, host, port, needs=Permission.WORK),
             row("GET", one, self.get_worker, "Read an agent"),
-            row("DELETE", one, self.leave, "Let an agent leave"),
-            row("POST", f"{one}/heartbeat", self.beat, "An agent's sign of life", load, capacity, _STATUS),
+            row("DELETE", one, self.leave, "Let an agent leave", needs=Permission.WORK),
+            row("POST", f"{one}/heartbeat", self.beat, "An agent's sign of life", load, capacity, _STATUS,
+                needs=Permission.WORK),
             row("GET", f"{executing}/workers", self.workers, "List agents"),
             row("GET", f"{executing}/assignments", self.assignments, "List who runs what",
                 query("workerId", "What this agent runs.")),
@@ -65,7 +69,7 @@ class Agents:
                 query("limit", "How many at most, 20 unless said.")),
             row("POST", f"{own}/dispatch", self.dispatch, "Let an agent run a due job, registered or our own",
                 query("workerId", "The agent; this node's own unless said."), missing=JOB, scope="agent",
-                errors=(404, 409, 503)),
+                errors=(404, 409, 503), needs=Permission.WORK),
             row("GET", f"{own}/status", self.status, "How this node's agent is"),
             row("GET", f"{own}/jobs/running", self.running, "List what this node's agent runs"),
         ]  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 from horae.contracts.cluster.vocabulary import refusal
 from horae.core.model import Json, Moment
+from horae.core.roles import Permission
 from horae.core.time import moments
 from horae.errors import Error
 from horae.service.external.transitions import WrongStage
@@ -94,8 +95,9 @@ class Rows:
         missing: str = WORKER,
         errors: tuple[int, ...] = (404, 409),
         scope: str = "user",
+        needs: Permission | None = None,
     ) -> http.Operation:
         return http.Operation(
             method, path, endpoint, TAG, summary, "application/json", params=queries, errors=errors,
-            shape=self._shapes[missing], scope=scope, is_lenient=True,
+            shape=self._shapes[missing], scope=scope, is_lenient=True, needs=needs,
         )  # fmt: skip

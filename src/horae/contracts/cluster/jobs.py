@@ -21,6 +21,7 @@ from horae.core.definitions import Sort
 from horae.core.members import node_name
 from horae.core.model import Job as CoreJob
 from horae.core.model import Json, Loan, Run, RunFilter, Standing, State
+from horae.core.roles import Permission
 from horae.core.runs.stages import Stage, job_stage
 from horae.errors import Invalid
 from horae.service import Services
@@ -47,16 +48,18 @@ class JobStore:
         segments = query("segments", "Segments with commas, or repeated.", many=True)
         user = query("userId", "Only jobs of this user.")
         return [
-            row("POST", "/api/jobs", self.submit, "Submit a job", missing=JOB),
+            row("POST", "/api/jobs", self.submit, "Submit a job", missing=JOB, needs=Permission.WRITE),
             row("GET", "/api/jobs", self.list_jobs, "List jobs of a status", _STATUS, user, missing=JOB),
             row("GET", job, self.get_job, "Read a job", missing=JOB),
-            row("DELETE", job, self.delete_job, "Cancel a job", missing=JOB),
-            row("PUT", f"{job}/status", self.set_status, "Change the status of a job", _STATUS, missing=JOB),
+            row("DELETE", job, self.delete_job, "Cancel a job", missing=JOB, needs=Permission.WRITE),
+            row("PUT", f"{job}/status", self.set_status, "Change the status of a job", _STATUS, missing=JOB,
+                needs=Permission.PAUSE),
             row("GET", "/api/job-schedules/due", self.due, "List jobs that are due", query("asOf", "The moment."),
                 segments, missing=JOB),
             row("GET", "/api/executions", self.executions, "List executions", query("jobId", "Of this job."),
                 query("workerId", "By this worker."), missing=JOB),
-            row("POST", "/api/job-store/executions", self.record, "Report on an execution", missing=JOB),
+            row("POST", "/api/job-store/executions", self.record, "Report on an execution", missing=JOB,
+                needs=Permission.WORK),
         ]  # fmt: skip
 
     # ── jobs ──

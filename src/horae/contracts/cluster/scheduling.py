@@ -14,6 +14,7 @@ from horae.contracts.cluster.reading import MAX_HOST, Sent, query, read_segments
 from horae.contracts.cluster.vocabulary import member_word, show_coordinator, show_scheduler, stamp
 from horae.core.members import Life, Member
 from horae.core.model import SEGMENTS, Json
+from horae.core.roles import Permission
 from horae.errors import Invalid, NotFound, Unavailable
 from horae.service import Services
 from horae.service.cluster.picture import Holding, Picture
@@ -40,16 +41,21 @@ class Coordination:
         own = "/api/scheduler-worker"
         return [
             row("POST", "/api/coordinator/register", self.register_node, "Register a coordinator", *_NODE,
-                query("priority", "Kept, and not used.")),
+                query("priority", "Kept, and not used."), needs=Permission.WORK),
             row("GET", "/api/coordinator/leader", self.leader, "Say who leads", errors=(503,)),
-            row("POST", "/api/coordinator/heartbeat", self.beat_node, "A coordinator's sign of life", *_NODE),
-            row("POST", f"{worker}/register", self.register, "Register a scheduler worker", _WORKER),
-            row("POST", f"{worker}/heartbeat", self.beat, "A scheduler worker's sign of life", _WORKER),
+            row("POST", "/api/coordinator/heartbeat", self.beat_node, "A coordinator's sign of life", *_NODE,
+                needs=Permission.WORK),
+            row("POST", f"{worker}/register", self.register, "Register a scheduler worker", _WORKER,
+                needs=Permission.WORK),
+            row("POST", f"{worker}/heartbeat", self.beat, "A scheduler worker's sign of life", _WORKER,
+                needs=Permission.WORK),
             row("GET", worker, self.workers, "List the scheduler workers that are online"),
-            row("POST", "/api/segments/assign", self.assign, "Give segments to a worker", _WORKER, wanted),
-            row("DELETE", "/api/segments/release", self.release, "Take all segments from a worker", _WORKER),
+            row("POST", "/api/segments/assign", self.assign, "Give segments to a worker", _WORKER, wanted,
+                needs=Permission.CLUSTER),
+            row("DELETE", "/api/segments/release", self.release, "Take all segments from a worker", _WORKER,
+                needs=Permission.CLUSTER),
             row("GET", "/api/segments", self.segments, "List who holds which segment", _WORKER),
-            row("POST", f"{own}/segments", self.push, "Tell this node its segments"),
+            row("POST", f"{own}/segments", self.push, "Tell this node its segments", needs=Permission.CLUSTER),
             row("GET", f"{own}/segments", self.own_segments, "List the segments of this node"),
             row("GET", f"{own}/status", self.status, "How this node's scheduler is"),
         ]  # fmt: skip

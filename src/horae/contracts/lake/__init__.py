@@ -16,6 +16,7 @@ from horae.contracts.lake.jobs import LakeJobs
 from horae.contracts.lake.sources import SourceTable
 from horae.contracts.lake.sync import SyncJobs
 from horae.contracts.lake.work import Work
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http
 from horae.web.streams import Streams
@@ -43,54 +44,133 @@ class Lake:
         op, jobs, work, api = partial(row, tag="lake"), self._lake_jobs, self._lake_work, self._lake
         one, schedule = "/lake/job/{job_id}", "/lake/schedule"
         return [
-            op("POST", "/lake/job/create", jobs.create, summary="Make a lake job"),
+            op("POST", "/lake/job/create", jobs.create, summary="Make a lake job", needs=Permission.WRITE),
             op("GET", one, jobs.get, summary="Read a lake job"),
-            op("PUT", one, jobs.replace, summary="Change a lake job"),
-            op("DELETE", one, api.delete, summary="Delete a lake job"),
-            op("POST", "/lake/job/list", api.list_jobs, summary="List lake jobs"),
-            op("POST", "/lake/history/list", api.list_history, summary="List runs of lake jobs"),
-            op("GET", f"{schedule}/job/next", work.next, summary="Pull the next lake run, as a worker"),
-            op("POST", f"{schedule}/job/report", work.report, summary="Report on a lake run, as its worker"),
+            op("PUT", one, jobs.replace, summary="Change a lake job", needs=Permission.WRITE),
+            op("DELETE", one, api.delete, summary="Delete a lake job", needs=Permission.WRITE),
+            op("POST", "/lake/job/list", api.list_jobs, summary="List lake jobs", needs=Permission.READ),
+            op("POST", "/lake/history/list", api.list_history, summary="List runs of lake jobs", needs=Permission.READ),
+            op(
+                "GET",
+                f"{schedule}/job/next",
+                work.next,
+                summary="Pull the next lake run, as a worker",
+                needs=Permission.WORK,
+            ),
+            op(
+                "POST",
+                f"{schedule}/job/report",
+                work.report,
+                summary="Report on a lake run, as its worker",
+                needs=Permission.WORK,
+            ),
             op("GET", f"{schedule}/job/progress", work.progress, summary="What workers of lake runs said last"),
-            op("POST", f"{schedule}/start", jobs.start, summary="Start the scheduler, which is always running"),
-            op("POST", f"{schedule}/stop", jobs.stop, summary="Empty the queue of lake runs"),
-            op("PUT", f"{schedule}/job/{{job_id}}/now", work.now, summary="Run a lake job now, or at a moment"),
-            op("PUT", f"{schedule}/job/{{job_id}}/kill", work.kill, summary="Cancel what is live of a lake job"),
+            op(
+                "POST",
+                f"{schedule}/start",
+                jobs.start,
+                summary="Start the scheduler, which is always running",
+                needs=Permission.PAUSE,
+            ),
+            op("POST", f"{schedule}/stop", jobs.stop, summary="Empty the queue of lake runs", needs=Permission.CANCEL),
+            op(
+                "PUT",
+                f"{schedule}/job/{{job_id}}/now",
+                work.now,
+                summary="Run a lake job now, or at a moment",
+                needs=Permission.RUN,
+            ),
+            op(
+                "PUT",
+                f"{schedule}/job/{{job_id}}/kill",
+                work.kill,
+                summary="Cancel what is live of a lake job",
+                needs=Permission.CANCEL,
+            ),
         ]
 
     def _sync_rows(self, row: Row) -> list[http.Operation]:
         op, jobs, work, api = partial(row, tag="sync"), self._sync_jobs, self._sync_work, self._sync
         one, schedule = "/job/{job_id}", "/schedule/job"
         return [
-            op("POST", "/job/create", jobs.create, summary="Make a sync job"),
-            op("POST", "/job/multi_create", jobs.create_for_tables, summary="Make a sync job for each table"),
-            op("POST", "/job/multi_create_jobs", jobs.create_many, summary="Make several sync jobs"),
-            op("POST", "/job/list", api.list_jobs, summary="List sync jobs"),
-            op("PUT", one, jobs.replace, summary="Change a sync job"),
-            op("DELETE", one, api.delete, summary="Delete a sync job"),
-            op("DELETE", "/job/multi_delete", jobs.delete_many, summary="Delete several sync jobs"),
-            op("POST", "/history/list", api.list_history, summary="List runs of sync jobs"),
-            op("GET", f"{schedule}/next", work.next, summary="Pull the next sync run, as a worker"),
-            op("POST", f"{schedule}/report", work.report, summary="Report on a sync run, as its worker"),
+            op("POST", "/job/create", jobs.create, summary="Make a sync job", needs=Permission.WRITE),
+            op(
+                "POST",
+                "/job/multi_create",
+                jobs.create_for_tables,
+                summary="Make a sync job for each table",
+                needs=Permission.WRITE,
+            ),
+            op(
+                "POST",
+                "/job/multi_create_jobs",
+                jobs.create_many,
+                summary="Make several sync jobs",
+                needs=Permission.WRITE,
+            ),
+            op("POST", "/job/list", api.list_jobs, summary="List sync jobs", needs=Permission.READ),
+            op("PUT", one, jobs.replace, summary="Change a sync job", needs=Permission.WRITE),
+            op("DELETE", one, api.delete, summary="Delete a sync job", needs=Permission.WRITE),
+            op(
+                "DELETE",
+                "/job/multi_delete",
+                jobs.delete_many,
+                summary="Delete several sync jobs",
+                needs=Permission.WRITE,
+            ),
+            op("POST", "/history/list", api.list_history, summary="List runs of sync jobs", needs=Permission.READ),
+            op(
+                "GET",
+                f"{schedule}/next",
+                work.next,
+                summary="Pull the next sync run, as a worker",
+                needs=Permission.WORK,
+            ),
+            op(
+                "POST",
+                f"{schedule}/report",
+                work.report,
+                summary="Report on a sync run, as its worker",
+                needs=Permission.WORK,
+            ),
             op("GET", f"{schedule}/progress", work.progress, summary="What workers of sync runs said last"),
             op("GET", f"{schedule}/status", work.queued, summary="List sync runs that wait for a worker"),
-            op("PUT", f"{schedule}/multi_sync/now", work.now_many, summary="Run several sync jobs now"),
-            op("PUT", f"{schedule}/{{job_id}}/now", work.now, summary="Run a sync job now, or at a moment"),
-            op("PUT", f"{schedule}/{{job_id}}/kill", work.kill, summary="Cancel what is live of a sync job"),
+            op(
+                "PUT",
+                f"{schedule}/multi_sync/now",
+                work.now_many,
+                summary="Run several sync jobs now",
+                needs=Permission.RUN,
+            ),
+            op(
+                "PUT",
+                f"{schedule}/{{job_id}}/now",
+                work.now,
+                summary="Run a sync job now, or at a moment",
+                needs=Permission.RUN,
+            ),
+            op(
+                "PUT",
+                f"{schedule}/{{job_id}}/kill",
+                work.kill,
+                summary="Cancel what is live of a sync job",
+                needs=Permission.CANCEL,
+            ),
         ]
 
     def _source_rows(self, row: Row) -> list[http.Operation]:
         op, table = partial(row, tag="sync"), self._sources
         one = "/source/{source_id}"
         return [
-            op("POST", "/source/create", table.create, summary="Make a source"),
-            op("POST", "/source/list", table.list_sources, summary="List sources"),
+            op("POST", "/source/create", table.create, summary="Make a source", needs=Permission.WRITE),
+            op("POST", "/source/list", table.list_sources, summary="List sources", needs=Permission.READ),
             op("GET", one, table.get, summary="Read a source"),
             op("GET", f"{one}/organization/{{org_id}}", table.get_for_worker,
-               summary="Read a source with its secrets, as a worker"),
-            op("PUT", one, table.replace, summary="Change a source"),
-            op("DELETE", one, table.delete, summary="Delete a source and its jobs"),
-            op("DELETE", "/source/multi_delete", table.delete_many, summary="Delete several sources and their jobs"),
+               summary="Read a source with its secrets, as a worker", needs=Permission.WORK),
+            op("PUT", one, table.replace, summary="Change a source", needs=Permission.WRITE),
+            op("DELETE", one, table.delete, summary="Delete a source and its jobs", needs=Permission.WRITE),
+            op("DELETE", "/source/multi_delete", table.delete_many, summary="Delete several sources and their jobs",
+               needs=Permission.WRITE),
         ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from horae.contracts.rpc import jsonrpc
 from horae.contracts.rpc.caller import Caller
 from horae.contracts.rpc.calls import Calls
+from horae.core.roles import Permission
 from horae.errors import Error
 from horae.service import Services
 from horae.web import http, params
@@ -38,6 +39,7 @@ class Rpc:
             http.Operation(
                 "POST", "/rpc", self.receive, "rpc", "Call a method, or several", "application/json",
                 also={204: ""}, errors=(413,), params=(params.IDEMPOTENCY,), shape=SHAPE, is_lenient=True,
+                needs=Permission.READ,  # and more, for some calls: see calls.py
             )
         ]  # fmt: skip
 

@@ -17,6 +17,7 @@ from horae.contracts.rpc.caller import Caller, Finder
 from horae.contracts.rpc.working import WorkerCalls
 from horae.core.fields import Fields
 from horae.core.model import SECOND, Job, JobFilter, Json, Moment, Page, Run, RunFilter, State
+from horae.core.roles import Permission, refuse_without
 from horae.core.spelling import suggest
 from horae.errors import Conflict, Denied, Invalid, Limited, NotFound
 from horae.service import Services
@@ -31,9 +32,11 @@ ReadPage = Callable[[str | None, int], Awaitable[Page]]  # cursor, how many → 
 
 
 class Method:
-    def __init__(self, call: Call, required: str = "", optional: str = "", order: str = "") -> None:
+    def __init__(
+        self, call: Call, required: str = "", optional: str = "", order: str = "", needs: Permission = Permission.READ
+    ) -> None:
         """Names with blanks between them; `order` is that of parameters by position, where it is another."""
-        self.call = call
+        self.call, self.needs = call, needs
         self.required = tuple(required.split())
         self.names = tuple(order.split()) or (*self.required, *optional.split())
 
@@ -50,23 +53,26 @@ class Calls:
         self.methods = {
             "submit_job": Method(
                 self.submit_job, "user_id code_location",
-                order="user_id schedule code_location priority retry_times resources",
+                order="user_id schedule code_location priority retry_times resources", needs=Permission.WRITE,
             ),
             "retrieve_all_jobs": Method(self.retrieve_all_jobs, "user_id", "limit cursor"),
-            "delete_job": Method(self.delete_job, "user_id job_id"),
+            "delete_job": Method(self.delete_job, "user_id job_id", needs=Permission.WRITE),
             "get_exec_history": Method(self.get_exec_history, "job_id", "limit cursor"),
             "get_jobs_in_next_5_mins": Method(self.get_jobs_in_next_5_mins, "", "limit cursor"),
             "get_due_jobs": Method(self.get_due_jobs, "", "limit cursor"),
             "get_blocked_jobs": Method(self.get_blocked_jobs, "", "user_id limit cursor"),
             "get_log": Method(self.get_log, "execution_id", "attempt offset limit"),
-            "dispatch": Method(self.dispatch, "job_id", "execution_id worker_id"),
-            "cancel": Method(self.cancel, "", "job_id execution_id"),
-            "heartbeat": Method(workers.heartbeat, "", "worker_id load capacity address held"),
-            "take_due_jobs": Method(workers.take_due_jobs, "worker_id", "limit"),
+            "dispatch": Method(self.dispatch, "job_id", "execution_id worker_id", needs=Permission.RUN),
+            "cancel": Method(self.cancel, "", "job_id execution_id", needs=Permission.CANCEL),
+            "heartbeat": Method(workers.heartbeat, "", "worker_id load capacity address held", needs=Permission.WORK),
+            "take_due_jobs": Method(workers.take_due_jobs, "worker_id", "limit", needs=Permission.WORK),
             "status_update": Method(
-                workers.status_update, "execution_id status", "worker_id message progress exit_code attempt"
+                workers.status_update, "execution_id status", "worker_id message progress exit_code attempt",
+                needs=Permission.WORK,
             ),
-            "write_log": Method(workers.write_log, "execution_id worker_id", "offset text attempt"),
+            "write_log": Method(
+                workers.write_log, "execution_id worker_id", "offset text attempt", needs=Permission.WORK
+            ),
         }  # fmt: skip
 
     async def call(self, name: str, params: Any, caller: Caller) -> Any:
@@ -74,6 +80,7 @@ class Calls:
         method = self.methods.get(name)
         if method is None:
             raise UnknownMethod("there is no such method", hint=suggest(name, self.methods, repr))
+        refuse_without(caller.who.role, method.needs)
         return await method.call(reading.bind(method.names, method.required, params), caller)
 
     # ── jobs ──

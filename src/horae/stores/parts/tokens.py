@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from horae.core.model import Bounds, Moment, Token
+from horae.core.roles import Role
 from horae.stores.database import Database
 from horae.stores.rows import Row, to_json
 
@@ -19,7 +20,7 @@ class TokenPart(Database):
     async def add_token(self, token: Token) -> Token:
         given = (token.name, token.scope, token.owner, token.hash, token.created_at, token.expires_at, token.parent_id)
         bounds = None if token.bounds is None else to_json(token.bounds).decode()
-        return _token_from(*(await self._put("add_token", *given, bounds, token.org))[0])
+        return _token_from(*(await self._put("add_token", *given, bounds, token.org, token.role))[0])
 
     async def get_token(self, token_id: int) -> Token | None:
         return _token_of(await self._get("get_token", token_id))
@@ -50,6 +51,6 @@ def _token_of(rows: Sequence[Row]) -> Token | None:
 
 
 def _token_from(*row: Any) -> Token:
-    *known, bounds, org = row
+    *known, bounds, org, role = row
     given = None if bounds is None else msgspec.json.decode(bounds, type=Bounds)
-    return replace(Token(*known), bounds=given, org=org)
+    return replace(Token(*known), bounds=given, org=org, role=Role(role))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from horae import schemas
 from horae.core.jobdata import MAX_DATA
+from horae.core.roles import Permission
 from horae.errors import NotFound
 from horae.service import Services
 from horae.web import documents, http
@@ -21,7 +22,7 @@ class Callbacks:
         op, body = http.Operation, http.Body("SignalValue", SIGNAL_EXAMPLE, required=False)
         return [
             op("GET", "/v1/runs/{run_id}/callbacks/{name}", self.show, "runs", "The address to tell a run something",
-               "Callback", errors=(409,)),
+               "Callback", errors=(409,), needs=Permission.RUN),
             op("POST", "/v1/callbacks/{run_id}/{name}/{token}", self.call, "runs",
                "Tell a run something by its address", "CallbackAnswer", 202, body=body, errors=(409,),
                is_open=True, credential=no_credential),

@@ -8,6 +8,7 @@ import time
 from horae import schemas
 from horae.core import model
 from horae.core.model import OperatorWish
+from horae.core.roles import Permission
 from horae.core.time import moments
 from horae.service import Services
 from horae.web import http, params, render
@@ -34,9 +35,12 @@ class Cluster:
         op = http.Operation
         return [
             op("GET", "/v1/nodes", self.list_nodes, "cluster", "List nodes", "NodePage"),
-            op("POST", "/v1/nodes/{name}/cordon", self.cordon, "cluster", "Let a node take no new runs", "Node"),
-            op("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "cluster", "Let a node take runs again", "Node"),
-            op("POST", "/v1/nodes/{name}/drain", self.drain, "cluster", "Empty a node", "Node"),
+            op("POST", "/v1/nodes/{name}/cordon", self.cordon, "cluster", "Let a node take no new runs", "Node",
+               needs=Permission.CLUSTER),
+            op("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "cluster", "Let a node take runs again", "Node",
+               needs=Permission.CLUSTER),
+            op("POST", "/v1/nodes/{name}/drain", self.drain, "cluster", "Empty a node", "Node",
+               needs=Permission.CLUSTER),
             op("GET", "/v1/handlers", self.list_handlers, "cluster", "List Python handlers", "HandlerPage",
                params=(params.text("node", "Handlers of this node.", 200),)),
             op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),

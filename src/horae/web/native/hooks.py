@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 
 from horae import schemas
 from horae.core import hooks, model, watched
+from horae.core.roles import Permission
 from horae.core.time.outside import PLAIN
 from horae.errors import Malformed, NotFound
 from horae.service import Services
@@ -47,7 +48,7 @@ class Hooks:
             op("POST", "/v1/hooks/{trigger_id}/{token}", self.call, "triggers", "Fire a webhook", "HookAnswer", 202,
                body=body, errors=(401, 409, 429), is_open=True, credential=no_credential),
             op("POST", "/v1/triggers/{trigger_id}/hook", self.rotate, "triggers",
-               "Give a webhook a new address", "Trigger", errors=(409,)),
+               "Give a webhook a new address", "Trigger", errors=(409,), needs=Permission.WRITE),
         ]  # fmt: skip
 
     async def call(self, request: http.Request) -> http.Answer:
@@ -76,7 +77,7 @@ class Pings:
         shared: Any = {"params": PING, "errors": (409, 413, 429), "is_open": True, "credential": no_credential}
         return [
             op("GET", "/v1/jobs/{job_id}/ping", self.show, "jobs", "The address to tell of a watched job",
-               "PingAddress", errors=(409,)),
+               "PingAddress", errors=(409,), needs=Permission.WRITE),
             op("POST", address, self.hear, "runs", "Tell of a watched job", "PingAnswer", 202, **shared),
             op("POST", f"{address}/{{state}}", self.hear, "runs", "Tell that a watched job began or ended",
                "PingAnswer", 202, **shared),

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from horae import schemas
 from horae.core import model
 from horae.core.fields import encode
+from horae.core.roles import Permission
 from horae.core.work import commands, isolation, specs, syncs
 from horae.errors import Invalid
 from horae.service import Services
@@ -55,18 +56,20 @@ class Jobs:
         return [
             op("POST", jobs, self.submit, "jobs", "Submit one job or several", ("Submitted", LINES[0]), 201,
                params=(_DRY_RUN, params.IDEMPOTENCY), body=http.Body("JobsDocument", JOB_EXAMPLE, lines=True),
-               errors=(403, 409, 429), also={200: "SubmitPlan"}),
+               errors=(403, 409, 429), also={200: "SubmitPlan"}, needs=Permission.WRITE),
             op("GET", jobs, self.list_jobs, "jobs", "List jobs, newest first", "JobPage", params=_JOBS),
             op("GET", job, self.get_job, "jobs", "Read a job", "Job", headers=_ETAG),
             op("PUT", job, self.replace_job, "jobs", "Replace a job", "Job", params=(params.IF_MATCH,), body=document,
-               errors=(403, 409, 412), headers=_ETAG),
-            op("DELETE", job, self.delete_job, "jobs", "Delete a job", status=204),
+               errors=(403, 409, 412), headers=_ETAG, needs=Permission.WRITE),
+            op("DELETE", job, self.delete_job, "jobs", "Delete a job", status=204, needs=Permission.WRITE),
             op("DELETE", f"{job}/cursor", self.reset_cursor, "jobs", "Let a sync begin anew", status=204,
-               errors=(409,)),
-            op("POST", f"{job}/pause", self.pause, "jobs", "Pause a job: its triggers do not fire", "Job"),
-            op("POST", f"{job}/resume", self.resume, "jobs", "Let a paused job go on", "Job"),
+               errors=(409,), needs=Permission.WRITE),
+            op("POST", f"{job}/pause", self.pause, "jobs", "Pause a job: its triggers do not fire", "Job",
+               needs=Permission.PAUSE),
+            op("POST", f"{job}/resume", self.resume, "jobs", "Let a paused job go on", "Job", needs=Permission.PAUSE),
             op("POST", f"{job}/run", self.run_now, "jobs", "Run a job now", "Run", 201, params=(params.IDEMPOTENCY,),
-               body=http.Body("RunRequest", {"data": {"full": True}}, required=False), errors=(409,)),
+               body=http.Body("RunRequest", {"data": {"full": True}}, required=False), errors=(409,),
+               needs=Permission.RUN),
         ]  # fmt: skip
 
     async def submit(self, request: http.Request) -> http.Answer:

@@ -8,6 +8,7 @@ from horae import schemas
 from horae.core.fields import Problems, fields_of
 from horae.core.model import Moment
 from horae.core.policy.limits import MOST_UNITS, SHOWN_RUNS, LimitState, name_of, per_of
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http, render
 
@@ -28,8 +29,10 @@ class Limits:
             op("GET", "/v1/limits", self.list_limits, "limits", "List limits, and how they stand", "LimitPage"),
             op("GET", resources, self.list_resources, "limits", "List what the whole cluster has", "ResourcePage"),
             op("PUT", one, self.set_resource, "limits", "Say how much the cluster has of something", "Resource",
-               body=http.Body("ResourceDocument", _EXAMPLE), errors=(409,), also={201: "Resource"}),
-            op("DELETE", one, self.delete_resource, "limits", "Count it no longer", status=204),
+               body=http.Body("ResourceDocument", _EXAMPLE), errors=(409,), also={201: "Resource"},
+               needs=Permission.CLUSTER),
+            op("DELETE", one, self.delete_resource, "limits", "Count it no longer", status=204,
+               needs=Permission.CLUSTER),
         ]  # fmt: skip
 
     async def list_limits(self, request: http.Request) -> http.Answer:

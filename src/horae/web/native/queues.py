@@ -5,6 +5,7 @@ from __future__ import annotations
 from horae import schemas
 from horae.core.model import SECOND, Moment
 from horae.core.policy.queues import Figures, Queue, QueueState
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http, params, render
 
@@ -24,11 +25,16 @@ class Queues:
             op("GET", queues, self.list_queues, "queues", "List queues by name, and how they stand", "QueuePage"),
             op("GET", one, self.get_queue, "queues", "Read a queue, and how it stands", "Queue", headers=_ETAG),
             op("PUT", one, self.put_queue, "queues", "Make or replace a queue", "Queue", params=(params.IF_MATCH,),
-               body=http.Body("QueueDocument", _EXAMPLE), errors=(409, 412), headers=_ETAG, also={201: "Queue"}),
-            op("POST", f"{one}/pause", self.pause, "queues", "Pause a queue: nothing in it starts", "Queue"),
-            op("POST", f"{one}/resume", self.resume, "queues", "Open a queue that was paused or drained", "Queue"),
-            op("POST", f"{one}/drain", self.drain, "queues", "Drain a queue: it takes nothing new", "Queue"),
-            op("DELETE", one, self.delete_queue, "queues", "Delete a queue", status=204, errors=(409,)),
+               body=http.Body("QueueDocument", _EXAMPLE), errors=(409, 412), headers=_ETAG, also={201: "Queue"},
+               needs=Permission.CLUSTER),
+            op("POST", f"{one}/pause", self.pause, "queues", "Pause a queue: nothing in it starts", "Queue",
+               needs=Permission.CLUSTER),
+            op("POST", f"{one}/resume", self.resume, "queues", "Open a queue that was paused or drained", "Queue",
+               needs=Permission.CLUSTER),
+            op("POST", f"{one}/drain", self.drain, "queues", "Drain a queue: it takes nothing new", "Queue",
+               needs=Permission.CLUSTER),
+            op("DELETE", one, self.delete_queue, "queues", "Delete a queue", status=204, errors=(409,),
+               needs=Permission.CLUSTER),
         ]  # fmt: skip
 
     async def list_queues(self, request: http.Request) -> http.Answer:

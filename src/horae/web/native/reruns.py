@@ -9,6 +9,7 @@ from msgspec import convert
 from horae import schemas
 from horae.core import model
 from horae.core.fields import Fields, fields_of, kind_of, type_words
+from horae.core.roles import Permission
 from horae.errors import Error
 from horae.service import Services
 from horae.service.jobs.orders import Asker
@@ -32,7 +33,8 @@ class Reruns:
     def operations(self) -> list[http.Operation]:
         return [
             http.Operation("POST", "/v1/runs/rerun", self.rerun, "runs", "Run runs again", "RerunAnswers",
-                           params=(params.IDEMPOTENCY,), body=http.Body("RerunRequest", RERUN_EXAMPLE), errors=(409,)),
+                           params=(params.IDEMPOTENCY,), body=http.Body("RerunRequest", RERUN_EXAMPLE), errors=(409,),
+                           needs=Permission.RUN),
         ]  # fmt: skip
 
     async def rerun(self, request: http.Request) -> http.Answer:

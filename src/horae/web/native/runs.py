@@ -16,6 +16,7 @@ from typing import Any
 from horae import schemas
 from horae.core import model
 from horae.core.definitions import Idempotency
+from horae.core.roles import Permission
 from horae.errors import Error, Invalid
 from horae.service import Services
 from horae.service.insight.views import LogSlice
@@ -125,11 +126,12 @@ class Runs:
             op("GET", "/v1/runs", self.list_runs, "runs", "List runs, newest first", "RunPage", params=_RUNS),
             op("POST", "/v1/runs", self.run_many, "runs", "Run many jobs", ("RunAnswers", LINES[0]),
                params=(params.IDEMPOTENCY,), body=http.Body("OrdersDocument", ORDERS_EXAMPLE, lines=True),
-               errors=(409, 429)),
+               errors=(409, 429), needs=Permission.RUN),
             op("GET", run, self.get_run, "runs", "Read a run with its attempts", "RunDetail"),
-            op("POST", f"{run}/cancel", self.cancel, "runs", "Cancel a run", "Run", 202, errors=(409,)),
+            op("POST", f"{run}/cancel", self.cancel, "runs", "Cancel a run", "Run", 202, errors=(409,),
+               needs=Permission.CANCEL),
             op("POST", f"{run}/retry", self.retry, "runs", "Go on with a workflow from where it failed", "Run", 201,
-               params=(params.IDEMPOTENCY,), errors=(409, 429)),
+               params=(params.IDEMPOTENCY,), errors=(409, 429), needs=Permission.RUN),
             op("GET", f"{run}/log", self.read_log, "runs", "Read the log of a run", "text/plain", params=_LOG,
                errors=(416,), also={206: "text/plain"}, headers=_LOG_HEADERS),
             op("GET", f"{run}/log/follow", self.follow_log, "runs", "Follow the log of a run", "text/event-stream",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from horae import schemas
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http, render
 from horae.web.native.bodies import read_fields
@@ -18,12 +19,14 @@ class Secrets:
     def operations(self) -> list[http.Operation]:
         op, secrets, one = http.Operation, "/v1/secrets", "/v1/secrets/{name}"
         return [
-            op("GET", secrets, self.list_secrets, "secrets", "List secrets, without their values", "SecretPage"),
+            op("GET", secrets, self.list_secrets, "secrets", "List secrets, without their values", "SecretPage",
+               needs=Permission.SECRETS),
             op("PUT", one, self.set_secret, "secrets", "Set a secret", status=204,
-               body=http.Body("SecretRequest", {"value": "correct horse"}), errors=(409,), also={201: ""}),
-            op("DELETE", one, self.delete_secret, "secrets", "Delete a secret", status=204),
+               body=http.Body("SecretRequest", {"value": "correct horse"}), errors=(409,), also={201: ""},
+               needs=Permission.SECRETS),
+            op("DELETE", one, self.delete_secret, "secrets", "Delete a secret", status=204, needs=Permission.SECRETS),
             op("POST", f"{secrets}/rotate", self.rotate_key, "secrets", "Seal everything with a new key", "KeyRotation",
-               errors=(409,)),
+               errors=(409,), needs=Permission.CLUSTER),
         ]  # fmt: skip
 
     async def list_secrets(self, request: http.Request) -> http.Answer:

@@ -8,6 +8,7 @@ import msgspec
 
 from horae import schemas
 from horae.core.jobdata import MAX_DATA
+from horae.core.roles import Permission
 from horae.core.runs.results import fault_of
 from horae.core.waits import SIGNAL_NAME
 from horae.errors import Invalid, TooLarge
@@ -32,13 +33,13 @@ class Signals:
         return [
             http.Operation("POST", "/v1/runs/{run_id}/signals/{name}", self.signal, "runs", "Tell a run something",
                            "Run", 202, params=(params.IDEMPOTENCY,), errors=(409,),
-                           body=http.Body("SignalValue", SIGNAL_EXAMPLE, required=False)),
+                           body=http.Body("SignalValue", SIGNAL_EXAMPLE, required=False), needs=Permission.RUN),
             http.Operation("POST", "/v1/runs/{run_id}/approve", self.approve, "runs", "Approve a run", "Run", 202,
                            params=(params.IDEMPOTENCY,), errors=(403, 409),
-                           body=http.Body("Decision", DECISION_EXAMPLE, required=False)),
+                           body=http.Body("Decision", DECISION_EXAMPLE, required=False), needs=Permission.RUN),
             http.Operation("POST", "/v1/runs/{run_id}/reject", self.reject, "runs", "Reject a run", "Run", 202,
                            params=(params.IDEMPOTENCY,), errors=(403, 409),
-                           body=http.Body("Decision", DECISION_EXAMPLE, required=False)),
+                           body=http.Body("Decision", DECISION_EXAMPLE, required=False), needs=Permission.RUN),
             http.Operation("GET", "/v1/approvals", self.list_approvals, "runs", "List what waits for your approval",
                            "ApprovalPage"),
         ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from horae import schemas
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.service.access import parse_token
 from horae.web import http, render
@@ -20,9 +21,11 @@ class Tokens:
         op, tokens = http.Operation, "/v1/tokens"
         return [
             op("POST", tokens, self.create_token, "tokens", "Make a token", "NewToken", 201,
-               body=http.Body("TokenRequest", TOKEN_EXAMPLE)),
-            op("GET", tokens, self.list_tokens, "tokens", "List tokens, newest first", "TokenPage"),
-            op("DELETE", f"{tokens}/{{token_id}}", self.revoke_token, "tokens", "Revoke a token", status=204),
+               body=http.Body("TokenRequest", TOKEN_EXAMPLE), needs=Permission.TOKENS),
+            op("GET", tokens, self.list_tokens, "tokens", "List tokens, newest first", "TokenPage",
+               needs=Permission.TOKENS),
+            op("DELETE", f"{tokens}/{{token_id}}", self.revoke_token, "tokens", "Revoke a token", status=204,
+               needs=Permission.TOKENS),
         ]  # fmt: skip
 
     async def create_token(self, request: http.Request) -> http.Answer:

@@ -8,6 +8,7 @@ from horae import schemas
 from horae.core import model
 from horae.core.fields import Fields, Problems
 from horae.core.jobdata import MAX_DATA
+from horae.core.roles import Permission
 from horae.core.time import moments, schedule
 from horae.core.work import specs
 from horae.errors import Invalid
@@ -38,16 +39,17 @@ class Triggers:
             op("GET", of_job, self.list_job_triggers, "triggers", "List the triggers of a job", "TriggerPage",
                params=of_any[1:]),
             op("POST", of_job, self.add_trigger, "triggers", "Add a trigger to a job", "Trigger", 201, body=document,
-               errors=(409,)),
+               errors=(409,), needs=Permission.WRITE),
             op("GET", "/v1/triggers", self.list_triggers, "triggers", "List triggers", "TriggerPage", params=of_any),
             op("GET", trigger, self.get_trigger, "triggers", "Read a trigger", "Trigger"),
             op("PUT", trigger, self.replace_trigger, "triggers", "Replace a trigger", "Trigger", body=document,
-               errors=(409,)),
+               errors=(409,), needs=Permission.WRITE),
             op("PATCH", trigger, self.patch_trigger, "triggers", "Change parts of a trigger", "Trigger", body=patch,
-               errors=(409,)),
-            op("DELETE", trigger, self.delete_trigger, "triggers", "Delete a trigger", status=204, errors=(409,)),
+               errors=(409,), needs=Permission.WRITE),
+            op("DELETE", trigger, self.delete_trigger, "triggers", "Delete a trigger", status=204, errors=(409,),
+               needs=Permission.WRITE),
             op("POST", "/v1/preview", self.preview, "triggers", "Show the next moments of a schedule", "Preview",
-               body=preview),
+               body=preview, needs=Permission.READ),
         ]  # fmt: skip
 
     async def list_job_triggers(self, request: http.Request) -> http.Answer:

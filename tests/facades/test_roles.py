@@ -1,0 +1,178 @@
+"""Who may do what: every operation of every interface, as each role."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from horae.contracts import CONTRACTS
+from horae.contracts.admin.grpc import NEEDED, SERVICE
+from horae.contracts.rpc.caller import Caller
+from horae.contracts.rpc.calls import Calls
+from horae.core.roles import PERMISSIONS, Permission, Role
+from horae.errors import Denied, Error
+from horae.web import app as web
+from horae.web.http import Principal
+from tests.facades.test_native import JOB, problem_of
+from tests.facades.test_routes import operations  # noqa: F401  (a fixture)
+from tests.facades.world import BOTH, World
+
+FAR = "https://10.0.0.1:8443"
+ELSEWHERE = {"x": "1"}  # a parameter that none of our own operations has: those who may, get no further than this
+
+# Said once more by hand: what is declared for these may not change by accident.
+LEAST = {
+    "GET /v1/jobs": "viewer", "GET /v1/runs/{run_id}/log": "viewer", "GET /v1/events/stream": "viewer",
+    "POST /v1/jobs/{job_id}/run": "operator", "POST /v1/runs": "operator", "POST /v1/runs/{run_id}/cancel": "operator",
+    "POST /v1/runs/{run_id}/approve": "operator", "POST /v1/jobs/{job_id}/pause": "operator",
+    "GET /lake/schedule/job/next": "operator", "GET /source/{source_id}/organization/{org_id}": "operator",
+    "POST /v1/jobs": "editor", "PUT /v1/jobs/{job_id}": "editor", "DELETE /v1/jobs/{job_id}": "editor",
+    "PUT /v1/secrets/{name}": "editor", "GET /v1/secrets": "editor", "POST /v1/triggers/{trigger_id}/hook": "editor",
+    "GET /v1/jobs/{job_id}/ping": "editor", "POST /lake/job/create": "editor", "POST /api/v1/submit_job": "editor",
+    "POST /api/jobs": "editor", "PUT /v1/queues/{name}": "admin", "POST /v1/nodes/{name}/drain": "admin",
+    "POST /v1/tokens": "admin", "GET /v1/tokens": "admin", "POST /v1/secrets/rotate": "admin",
+    "POST /api/segments/assign": "admin",
+}  # fmt: skip
+
+
+@pytest.fixture
+async def far(world: World) -> AsyncIterator[httpx.AsyncClient]:
+    gate = web.create_app(world.services, CONTRACTS, version="1", loopback_only=False)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url=FAR) as client:
+        yield client
+
+
+async def token_of(world: World, role: Role) -> str:
+    _, text = await world.services.access.create(role, "user", "ann", None, role=role)
+    return text
+
+
+async def bearer(world: World, role: Role) -> dict[str, str]:
+    return {"authorization": f"Bearer {await token_of(world, role)}"}
+
+
+def address(path: str) -> str:
+    return re.sub(r"{\w+}", "7", path)
+
+
+def declared(world: World) -> dict[tuple[str, str], Permission]:
+    gate = web.create_app(world.services, CONTRACTS, version="1", loopback_only=False)
+    return {
+        (method.upper(), path): Permission(operation["x-permission"])
+        for path, methods in gate.api.document["paths"].items()
+        for method, operation in methods.items()
+        if "x-permission" in operation
+    }
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_each_operation_is_refused_to_whoever_lacks_its_permission_and_to_nobody_else(
+    far: httpx.AsyncClient, world: World, role: Role
+) -> None:
+    text, asked = await token_of(world, role), declared(world)
+    headers = {"authorization": f"Bearer {text}", "access-token": text, "cookie": f"session={text}"}
+    for (method, path), needed in asked.items():
+        if path == "/api/worker-agent/dispatch":
+            continue  # for agents, which have tokens of their own
+        answer = await far.request(method, address(path), headers=headers, params=ELSEWHERE)
+        refused = answer.status_code == 403 and str(needed) in answer.text
+        assert refused == (needed not in PERMISSIONS[role]), (method, path, answer.status_code, answer.text)
+    assert len(asked) > 150
+
+
+async def test_what_is_dangerous_needs_what_it_did(world: World) -> None:
+    least = {f"{method} {path}": needed for (method, path), needed in declared(world).items()}
+    order = list(Role)
+    assert {name: next(role for role in order if least[name] in PERMISSIONS[role]) for name in LEAST} == LEAST
+
+
+async def test_an_operation_that_changes_something_and_declares_nothing_is_not_served(operations: list[Any]) -> None:  # noqa: F811
+    undeclared = replace(next(each for each in operations if each.method == "POST" and each.needs), needs=None)
+    with pytest.raises(ValueError, match="does not declare which permission it needs"):
+        web.Routes([undeclared])
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_each_call_of_the_rpc_contract_is_refused_to_whoever_lacks_its_permission(
+    world: World, role: Role
+) -> None:
+    calls = Calls(world.services)
+    for name, method in calls.methods.items():
+        refused = False
+        try:
+            await calls.call(name, {}, Caller(Principal("ann", 1, role), has_token=True))
+        except Denied as error:
+            refused = error.code == "E_ROLE"
+        except Error:
+            pass  # nothing that it needs was given
+        assert refused == (method.needs not in PERMISSIONS[role]), name
+    changing = {name for name, method in calls.methods.items() if method.needs is not Permission.READ}
+    assert changing == {
+        "submit_job", "delete_job", "dispatch", "cancel", "heartbeat", "take_due_jobs", "status_update", "write_log",
+    }  # fmt: skip
+
+
+def test_what_the_administration_contract_changes_over_grpc_needs_more_than_looking() -> None:
+    assert {name for name in SERVICE.methods_by_name if not name.startswith("Get")} == set(NEEDED)
+
+
+async def test_who_lacks_a_permission_is_told_which_and_how_to_get_it(far: httpx.AsyncClient, world: World) -> None:
+    viewer = await bearer(world, Role.VIEWER)
+    problem = problem_of(await far.post("/v1/jobs", json=JOB, headers=viewer), 403, "E_ROLE")
+    assert problem["detail"] == "this needs the permission jobs.write, which the role viewer does not have"
+    assert problem["hint"] == "use a token with the role editor: `horae token create NAME --role editor`"
+    assert await world.rows() == (0, 0, 0)
+
+
+@BOTH
+async def test_a_token_makes_others_that_may_do_as_much_or_less(far: httpx.AsyncClient, world: World) -> None:
+    admin = await bearer(world, Role.ADMIN)
+    made = (await far.post("/v1/tokens", json={"name": "look", "role": "viewer"}, headers=admin)).json()
+    assert made["role"] == "viewer"
+    assert (await far.post("/v1/tokens", json={"name": "same"}, headers=admin)).json()["role"] == "admin"
+    viewer = {"authorization": f"Bearer {made['token']}"}
+    assert (await far.get("/v1/jobs", headers=viewer)).status_code == 200
+    problem_of(await far.post("/v1/tokens", json={"name": "x"}, headers=viewer), 403, "E_ROLE")
+    agent = await far.post("/v1/tokens", json={"name": "a", "scope": "agent", "node": "n"}, headers=admin)
+    assert agent.json()["role"] is None
+    listed = (await far.get("/v1/tokens", headers=admin)).json()["items"]
+    assert [it["role"] for it in listed] == [None, "admin", "viewer", "admin"]
+
+
+async def test_F09_a_token_cannot_make_one_that_may_do_more(world: World) -> None:
+    editor, _ = await world.services.access.create("e", "user", "ann", None, role=Role.EDITOR)
+    from horae.service.access import parse_token
+
+    with pytest.raises(Denied) as refused:
+        await world.services.access.issue(parse_token({"name": "more", "role": "admin"}), editor)
+    assert refused.value.code == "E_TOKEN_ROLE"
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        ({"name": "x", "role": "root"}, "E_ENUM"),
+        ({"name": "x", "role": 7}, "E_TYPE"),
+        ({"name": "x", "scope": "agent", "node": "n", "role": "viewer"}, "E_FIELD_CONFLICT"),
+    ],
+)
+async def test_a_role_that_is_none_is_refused_at_its_path(
+    far: httpx.AsyncClient, world: World, sent: dict[str, Any], code: str
+) -> None:
+    answer = await far.post("/v1/tokens", json=sent, headers=await bearer(world, Role.ADMIN))
+    assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "role"), answer.text
+    assert answer.json()["errors"][0]["code"] == code
+
+
+async def test_a_session_may_do_what_its_token_may(far: httpx.AsyncClient, world: World) -> None:
+    text = await token_of(world, Role.VIEWER)
+    answer = await far.post("/api/v1/login", json={"token": text})
+    assert answer.status_code == 200, answer.text
+    refused = await far.post("/api/v1/submit_job", content="jobs: {}", headers={"content-type": "application/yaml"})
+    assert refused.status_code == 403
+    assert "jobs.write" in refused.text
