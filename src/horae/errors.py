@@ -210,6 +210,7 @@ CODES: dict[str, str] = {
     "E_TOKEN_SCOPE": "The token is good, but not for this.",
     "E_NOT_OWNER": "The job belongs to another user.",
     "E_TOKEN_OWNER": "A token that is made by a token has its owner.",
+    "E_AMBIGUOUS_AUTH": "A token and a session of different users came together.",
     "E_TOKEN_ROLE": "A token that is made by a token may do no more than it.",
     "E_ROLE": "The role of the token does not allow this.",
     "E_TOKEN_ORG": "A token that is made by a token has its organisation.",

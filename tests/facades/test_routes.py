@@ -21,7 +21,7 @@ from horae.service.workflows.flows import Workflows
 from horae.service.workflows.outbox import Outbox
 from horae.service.workflows.parts import Parts
 from horae.web import app as web
-from horae.web import dashboard, http, native, openapi
+from horae.web import dashboard, http, native, openapi, sessions
 from horae.web.streams import Streams
 from tests.facades.world import NODE, World, api_document
 
@@ -36,7 +36,8 @@ def operations(world: World) -> list[http.Operation]:
     theirs = [
         operation for contract in contracts.CONTRACTS for operation in contract(world.services, streams).operations()
     ]
-    return [*own.operations(), *pages.operations(), *theirs]
+    browsers = sessions.Sessions(world.services.access, pages.login)
+    return [*own.operations(), *pages.operations(), *browsers.operations(), *theirs]
 
 
 @pytest.fixture
@@ -123,6 +124,8 @@ def test_only_health_calls_by_address_and_the_login_are_open_to_strangers(operat
         "/ping",
         "/actuator/health",
         "/api/v1/login",
+        "/login",
+        "/static/{name}",
         "/v1/hooks/{trigger_id}/{token}",
         "/v1/callbacks/{run_id}/{name}/{token}",
         "/v1/pings/{job_id}/{token}",
@@ -134,14 +137,15 @@ def test_only_health_calls_by_address_and_the_login_are_open_to_strangers(operat
 # ── every operation does something ──
 #
 # Requests as they should be, to the real services: each is carried out, so that none asks a service for what it
-# does not have. Our own interface and the pages; contracts of other systems are replayed by their own tests.
+# does not have. Our own interface and the pages; contracts of other systems are replayed by their own tests, and
+# test_browser_login.py logs in and out.
 
 CONTRACTS = {"segment contract", "administration", "lake", "sync", "ci", "rpc"}
 OWN = [
     (method.upper(), path)
     for path, methods in DOCUMENT["paths"].items()
     for method, shown in methods.items()
-    if shown["tags"][0] not in CONTRACTS
+    if shown["tags"][0] not in CONTRACTS and path not in ("/login", "/logout")
 ]
 SYNC = {
     "name": "orders", "kind": "sync", "source": {"type": "database", "url": "postgresql://db/shop"},

@@ -33,11 +33,11 @@ import structlog
 
 from horae.core.model import Token
 from horae.core.roles import refuse_without
-from horae.errors import CODES, Error, Unauthenticated
+from horae.errors import CODES, Error, Limited, Malformed, Unauthenticated
 from horae.service import Services
-from horae.service.access import HOW_TO_LOG_IN, Access, is_ours
+from horae.service.access import HOW_TO_LOG_IN, SESSION, Access, is_ours
 from horae.values import is_loopback
-from horae.web import dashboard, http, native, openapi, params, peers
+from horae.web import dashboard, http, native, openapi, params, peers, sessions
 from horae.web.connections import HEADER_BYTES, OWNER
 from horae.web.http import Receive, Scope, Send
 from horae.web.streams import STREAM_LIMIT, Streams
@@ -100,7 +100,7 @@ class Gate:
         routes: Routes,
         streams: Streams,
         access: Access,
-        login_page: Callable[[Unauthenticated], http.Reply],
+        login_page: Callable[[Unauthenticated, str], http.Reply],
         *,
         allowed_hosts: Collection[str],
         loopback_only: bool,
@@ -136,7 +136,7 @@ class Gate:
         except Unauthenticated as error:
             wants_page = "text/html" in (request.by_name.get(b"accept") or b"").decode("latin-1")
             is_page = wants_page and request.shape is http.PROBLEM
-            answer = self._login_page(error) if is_page else request.shape.render(error, request)
+            answer = self._login_page(error, _wanted(request)) if is_page else request.shape.render(error, request)
         except Exception as error:
             answer = _failure(error, request)
         try:
@@ -182,9 +182,11 @@ class Gate:
     async def _admit(self, request: http.Request, operation: http.Operation | http.Area | None) -> None:
         """Set who asks, or refuse. The clients of other systems send whatever those wanted: of whoever needs no
         token, only what may be one of ours is looked at."""
-        sent = operation.credential(request) if operation else http.bearer(request)
+        sent = operation.credential(request) if operation else http.presented(request)
+        session = http.session_of(request)
+        is_session = sent is not None and sent == session
         is_foreign = sent is not None and operation is not None and operation.is_lenient and not is_ours(sent)
-        if (sent is None or is_foreign) and self._needs_no_token(request):
+        if (sent is None or is_foreign or is_session) and self._needs_no_token(request):
             request.who = http.LOCAL
             return
         if sent is None and isinstance(operation, http.Operation) and operation.is_open:
@@ -196,9 +198,27 @@ class Gate:
             )
         client = request.scope.get("client")
         scope = operation.scope if operation else "user"
+        if is_session and scope == "user":
+            scope = SESSION
         prove = partial(self._access.check, sent, scope, client[0] if client else "")
         token = await prove()
         request.who, request.token, request.prove_again = _principal(token), token, prove
+        request.has_session = is_session
+        if session is not None and not is_session:
+            await self._refuse_two(token, session)
+
+    async def _refuse_two(self, token: Token, session: str) -> None:
+        """Whose a request is must be plain: a token and a session that is good are of the same user."""
+        try:
+            other = await self._access.check(session, SESSION)
+        except (Unauthenticated, Limited):
+            return
+        if other.owner != token.owner or other.org != token.org:
+            raise Malformed(
+                "the token is of another user than the session of the cookie",
+                code="E_AMBIGUOUS_AUTH",
+                hint="send one of them",
+            )
 
     def _needs_no_token(self, request: http.Request) -> bool:
         if request.scope.get(OWNER) not in self._free_pass:
@@ -213,6 +233,14 @@ class Gate:
             raise http.BadOrigin(
                 "the request comes from a page of another site", hint="open Horae's own page, or use the CLI"
             )
+
+
+def _wanted(request: http.Request) -> str:
+    """Return where somebody wanted to go who must log in first."""
+    if request.scope["method"] != "GET":
+        return "/"
+    query = request.scope["query_string"].decode("latin-1")
+    return sessions.place(request.scope["path"] + (f"?{query}" if query else ""))
 
 
 def _principal(token: Token) -> http.Principal:
@@ -267,12 +295,14 @@ def create_app(
     api = openapi.Api(version, needs_login=not free_pass)
     own = native.Native(services, streams)
     pages = dashboard.Dashboard(services, own.cluster, api, version)
+    browsers = sessions.Sessions(services.access, pages.login)
     theirs = [contract(services, streams) for contract in contracts]
     asked = [operation for contract in theirs for operation in contract.operations()]
-    operations = [*own.operations(), *map(own.organisations.guarded, pages.operations()), *asked]
+    operations = [*own.operations(), *map(own.organisations.guarded, pages.operations())]
+    operations += [*browsers.operations(), *asked]
     areas = [area for contract in theirs for area in contract.areas()]
     api.describe(operations)
     return Gate(
-        api, Routes(operations, areas), streams, services.access, pages.login,
+        api, Routes(operations, areas), streams, services.access, partial(pages.login, was_tried=False),
         allowed_hosts=allowed_hosts, loopback_only=loopback_only, free_pass=free_pass,
     )  # fmt: skip

@@ -23,7 +23,7 @@ from horae.core.time import moments
 from horae.core.work.progress import progress_words, share_done
 from horae.core.workflows.picture import picture
 from horae.core.workflows.progress import split_label
-from horae.errors import CODES, NotFound, Unauthenticated
+from horae.errors import CODES, Error, NotFound
 from horae.service import Services
 from horae.service.jobs.signals import approval_of
 from horae.web import http, openapi, render
@@ -77,7 +77,8 @@ class Dashboard:
             op("GET", "/docs", self.docs, "pages", "This documentation", page),
             op("GET", PAGE, self.explain, "pages", "What explanations mean", page),
             op("GET", "/openapi.json", self.openapi, "pages", "The OpenAPI document", "application/json"),
-            op("GET", "/static/{name}", self.asset, "pages", "A file that the pages use", "*/*", also={304: ""}),
+            op("GET", "/static/{name}", self.asset, "pages", "A file that the pages use", "*/*", also={304: ""},
+               is_open=True, credential=http.no_credential),
             op("GET", "/healthz", self.healthz, "process", "Whether the process is alive", "Health", is_open=True),
             op("GET", "/readyz", self.readyz, "process", "Whether it can do its work", "Readiness",
                also={503: "Readiness"}, is_open=True),
@@ -87,7 +88,9 @@ class Dashboard:
     # ── pages ──
 
     async def overview(self, request: http.Request) -> http.Answer:
-        return self._page("overview.html", seen=await self._cluster.read_overview(), warnings=self._insight.warnings)
+        return self._page(
+            request, "overview.html", seen=await self._cluster.read_overview(), warnings=self._insight.warnings
+        )
 
     async def run(self, request: http.Request) -> http.Answer:
         run = await self._jobs.limits.explain(await self._jobs.get_run(request.path_id("run_id")))
@@ -97,7 +100,7 @@ class Dashboard:
         drawing = None if workflow is None else draw(picture(workflow[0], workflow[1].counts), asking, is_run=True)
         why = (await self._explaining.of_run(run)).sentences
         shown = {"run": render.run(run), "job": render.job(job), "drawing": drawing, "questions": questions, "why": why}
-        return self._page("run.html", **shown)
+        return self._page(request, "run.html", **shown)
 
     async def _questions(self, request: http.Request, run: model.Run) -> list[Question]:
         """What a run, or a task of it, waits for somebody to decide."""
@@ -119,14 +122,14 @@ class Dashboard:
         at = moments.format_moment(self._insight.now())
         why = (await self._explaining.of_job(job)).sentences
         shown = [render.run(run) for run in latest]
-        return self._page("job.html", job=render.job(job), runs=shown, at=at, drawing=drawing, why=why)
+        return self._page(request, "job.html", job=render.job(job), runs=shown, at=at, drawing=drawing, why=why)
 
     async def docs(self, request: http.Request) -> http.Answer:
         document = self._api.document
-        return self._page("docs.html", document=document, groups=_grouped(document), codes=CODES)
+        return self._page(request, "docs.html", document=document, groups=_grouped(document), codes=CODES)
 
     async def explain(self, request: http.Request) -> http.Answer:
-        return self._page("explain.html", codes=EXPLAINED.values())
+        return self._page(request, "explain.html", codes=EXPLAINED.values())
 
     async def openapi(self, request: http.Request) -> http.Answer:
         return http.reply(200, self._api.document)
@@ -141,13 +144,18 @@ class Dashboard:
             return http.Reply(304, headers=headers, about=http.ASSET)
         return http.Reply(200, body, kind, headers, http.ASSET)
 
-    def login(self, error: Unauthenticated) -> http.Reply:
-        """Return what a browser shows of a refusal."""
-        answer = self._page("login.html", error=error)
+    def login(self, error: Error | None, following: str, *, was_tried: bool = True) -> http.Reply:
+        """Return the form; who has tried to log in is told why that was refused."""
+        answer = self._page(None, "login.html", error=error if was_tried else None, following=following)
+        if error is None:
+            return answer
         return http.Reply(error.status, answer.body, _HTML, http.extra_headers(error), http.PAGE)
 
-    def _page(self, template: str, **values: Any) -> http.Reply:
-        body = self._pages.get_template(template).render(values).encode("utf-8", "replace")
+    def _page(self, request: http.Request | None, template: str, **values: Any) -> http.Reply:
+        """`request` says who looks."""
+        who, has_session = (None, False) if request is None else (request.who, request.has_session)
+        shown = {**values, "who": who, "has_session": has_session}
+        body = self._pages.get_template(template).render(shown).encode("utf-8", "replace")
         return http.Reply(200, body, _HTML, about=http.PAGE)
 
     # ── the process ──

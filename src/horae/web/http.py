@@ -55,7 +55,7 @@ _SAFE = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-_PAGE_POLICY = b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_PAGE_POLICY = b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 # What every answer says about itself: data, a page to look at, a file that pages use.
 DATA: RawHeaders = (
     *_SAFE,
@@ -232,6 +232,7 @@ class Request:
     shape: Shape = PROBLEM
     who: Principal | None = None  # None: a stranger, at an operation that is open
     token: model.Token | None = None  # that it came with
+    has_session: bool = False  # it came with the cookie of one, in place of the token
     prove_again: Callable[[], Awaitable[object]] | None = None  # raises once the token is no longer good
     also: RawHeaders = ()  # headers of every answer to it
 
@@ -379,6 +380,31 @@ def bearer(request: Request) -> str | None:
     return text.strip() if scheme.lower() == "bearer" else ""
 
 
+def is_secure(request: Request) -> bool:
+    return bool(request.scope.get("scheme") == "https")
+
+
+def session_name(request: Request) -> str:
+    """Return the name of the cookie. Over TLS, one that no other host and no page without TLS can have set."""
+    return "__Host-horae" if is_secure(request) else "horae"
+
+
+def session_of(request: Request) -> str | None:
+    """Return the session of a browser."""
+    return cookie(request, session_name(request)) if b"cookie" in request.by_name else None
+
+
+def presented(request: Request) -> str | None:
+    """As bearer, or the session of a browser."""
+    sent = bearer(request)
+    return session_of(request) if sent is None else sent
+
+
+def no_credential(_: Request) -> str | None:
+    """Return nothing: whatever login came along is for somebody else. The address, or the body, proves who it is."""
+    return None
+
+
 def basic(request: Request) -> str | None:
     """As bearer, or the password of HTTP Basic."""
     sent = request.header(b"authorization") or ""
@@ -433,7 +459,7 @@ class Operation:
     headers: Mapping[str, str] | None = None  # of the answer: name → description
     is_open: bool = False  # also to strangers, wherever we listen; it must tell them nothing
     shape: Shape = PROBLEM
-    credential: Credential = bearer  # what proves who asks; None when nothing was sent
+    credential: Credential = presented  # what proves who asks; None when nothing was sent
     scope: str = "user"  # what the token must be good for
     is_lenient: bool = False  # of another system's contract: what its clients send beyond our rules is ignored
     needs: Permission | None = None  # what who asks must be allowed to do; None, of what only reads: to read

@@ -29,11 +29,6 @@ def _token(request: http.Request) -> str | None:
     return sent if sent is not None else http.cookie(request, COOKIE)
 
 
-def _nothing(_: http.Request) -> str | None:
-    """Who logs in proves it with the body: what else came along may be what is to be replaced."""
-    return None
-
-
 _USER_JOBS = (
     params.text("user_id", "Whose jobs: one's own if not given. Only the operator may ask for those of others.", 128),
     params.number("limit", "How many jobs at most.", 1, 1000, USER_JOBS),
@@ -51,7 +46,7 @@ class Ci:
         api, json = "/api/v1/", "application/json"
         return [
             op("POST", api + "login", self.login, summary="Log in with a token", gives=json, is_open=True,
-               credential=_nothing, headers={"Set-Cookie": "The session."}),
+               credential=http.no_credential, headers={"Set-Cookie": "The session."}),
             op("POST", api + "logout", self.logout, summary="End the session", gives=json,
                headers={"Set-Cookie": "Takes the session away."}, needs=Permission.READ),
             op("POST", api + "submit_job", self.submit, summary="Make the jobs of a YAML file", gives=json, status=201,

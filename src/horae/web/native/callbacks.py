@@ -8,7 +8,6 @@ from horae.core.roles import Permission
 from horae.errors import NotFound
 from horae.service import Services
 from horae.web import documents, http
-from horae.web.native.hooks import no_credential
 from horae.web.native.signals import SIGNAL_EXAMPLE, keepable, read_signal_name
 
 
@@ -25,7 +24,7 @@ class Callbacks:
                "Callback", errors=(409,), needs=Permission.RUN),
             op("POST", "/v1/callbacks/{run_id}/{name}/{token}", self.call, "runs",
                "Tell a run something by its address", "CallbackAnswer", 202, body=body, errors=(409,),
-               is_open=True, credential=no_credential),
+               is_open=True, credential=http.no_credential),
         ]  # fmt: skip
 
     async def show(self, request: http.Request) -> http.Answer:

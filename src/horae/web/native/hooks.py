@@ -30,11 +30,6 @@ PING = (
 )
 
 
-def no_credential(_: http.Request) -> str | None:
-    """Whatever login a caller sends is for somebody else: the address is what proves him."""
-    return None
-
-
 class Hooks:
     """The endpoints of webhooks."""
 
@@ -46,7 +41,7 @@ class Hooks:
         op, body = http.Operation, http.Body("HookCall", EXAMPLE, required=False)
         return [
             op("POST", "/v1/hooks/{trigger_id}/{token}", self.call, "triggers", "Fire a webhook", "HookAnswer", 202,
-               body=body, errors=(401, 409, 429), is_open=True, credential=no_credential),
+               body=body, errors=(401, 409, 429), is_open=True, credential=http.no_credential),
             op("POST", "/v1/triggers/{trigger_id}/hook", self.rotate, "triggers",
                "Give a webhook a new address", "Trigger", errors=(409,), needs=Permission.WRITE),
         ]  # fmt: skip
@@ -74,7 +69,7 @@ class Pings:
 
     def operations(self) -> list[http.Operation]:
         op, address = http.Operation, "/v1/pings/{job_id}/{token}"
-        shared: Any = {"params": PING, "errors": (409, 413, 429), "is_open": True, "credential": no_credential}
+        shared: Any = {"params": PING, "errors": (409, 413, 429), "is_open": True, "credential": http.no_credential}
         return [
             op("GET", "/v1/jobs/{job_id}/ping", self.show, "jobs", "The address to tell of a watched job",
                "PingAddress", errors=(409,), needs=Permission.WRITE),

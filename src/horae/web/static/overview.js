@@ -99,6 +99,7 @@ async function tick() {
   if (!document.hidden) {
     try {
       const answer = await fetch("/v1/overview", { signal: AbortSignal.timeout(10000) });
+      if (answer.status === 401) return location.reload();  // the session has ended: the login page comes
       if (!answer.ok) throw new Error(answer.statusText);
       show(await answer.json());
       mark("live", "");
