@@ -157,6 +157,8 @@ BODIES = {
     "TokenRequest": "`name`, and if wanted `scope` (`user` or `agent`), `owner` (the name, unless said) "
     "and `expires_in` (a duration of at most 366 days, or `never`; 90 days, and for agents never, unless said); made "
     "with a token, it has that one's owner and ends with it",
+    "AlertRuleDocument": "an alert [rule](../howto/alerts.md#rules)",
+    "AlertChannelDocument": "a [channel](../howto/alerts.md#channels) of alerts",
     "QueueDocument": "the document of a [queue](../howto/queues.md#make-one-and-use-it)",
     "ResourceDocument": '`{"capacity": 2}`',
     "SecretRequest": "`value`, text of up to 64 KiB",

@@ -92,6 +92,9 @@ class Config:
     tls_cert: Path | None
     tls_key: Path | None
     public_url: str
+    smtp_url: str | None
+    smtp_from: str
+    alert_commands: tuple[tuple[str, str], ...]  # name → program
     lake_workers: str
     lake_lease: float
     secret_key_file: Path
@@ -328,7 +331,9 @@ def _file_warnings(path: Path, mode: int, table: Mapping[str, object]) -> tuple[
     warnings = []
     if mode & stat.S_IWOTH:
         warnings.append(f"{path} can be changed by every user of this machine: chmod o-w {path}")
-    addresses = [str(table[name]) for name in ("database", "queue", "spark_url", "clickhouse_url") if table.get(name)]
+    addresses = [
+        str(table[name]) for name in ("database", "queue", "spark_url", "clickhouse_url", "smtp_url") if table.get(name)
+    ]
     if mode & stat.S_IROTH and any(mask_address(each) != each for each in addresses):
         warnings.append(f"{path} holds a password and can be read by every user: chmod o-r {path}")
     return tuple(warnings)

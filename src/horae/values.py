@@ -445,6 +445,47 @@ def mask_database(url: str) -> str:
     return re.sub(r"(?i)(password=)[^&]*", rf"\1{MASK}", hidden)
 
 
+def read_smtp(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"smtps?://([^\s/@]*@)?[^\s/@]+/?", text):
+        try:
+            urlsplit(text).port  # noqa: B018  # raises where it is none
+            return text
+        except ValueError:
+            pass
+    raise Refused("an address such as smtps://user:password@mail.example.org:465 or smtp://127.0.0.1:25")
+
+
+def read_sender(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"[^\s@<>,;]{1,64}@[A-Za-z0-9.-]{1,190}", text):
+        return text
+    raise Refused("an address such as horae@example.org")
+
+
+_COMMANDS = "programs by name, such as page=/usr/local/bin/page"
+
+
+def read_commands(value: object) -> tuple[tuple[str, str], ...]:
+    """Return a TOML table, or text such as page=/usr/local/bin/page, as pairs by name."""
+    if isinstance(value, str):
+        pairs = [part.strip().partition("=")[::2] for part in value.split(",") if part.strip()]
+    elif isinstance(value, dict):
+        pairs = list(value.items())
+    else:
+        raise Refused(_COMMANDS)
+    for name, program in pairs:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,63}", name):
+            raise Refused(_COMMANDS)
+        if not isinstance(program, str) or not program.startswith("/"):
+            raise Refused(_COMMANDS, hint="each is the absolute path of one program, run without a shell")
+    return tuple(sorted(pairs))
+
+
+def show_commands(value: tuple[tuple[str, str], ...]) -> str:
+    return ",".join(f"{name}={program}" for name, program in value)
+
+
 def mask_address(url: str | None) -> str:
     """Return the same of an engine that may not be set, and that may be entered with a token."""
     return re.sub(r"(?i)(token=)[^;&]*", rf"\1{MASK}", mask_database(url)) if url else "none"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from horae.contracts import CONTRACTS, DIALECTS
 from horae.contracts.rpc.workers import RpcDialect
+from horae.core.alerts.channels import Channel
 from horae.core.model import SECOND, Job, Node, Run, State
 from horae.core.runs.orders import Assignment, Result
 from horae.core.work.specs import parse_job
@@ -20,10 +21,12 @@ from horae.files import open_files
 from horae.keys import FileKeys
 from horae.links.outside import HttpWorkers
 from horae.links.peers import GrpcPeers
+from horae.ports.alerts import Undelivered
 from horae.ports.store import Store
 from horae.queues.local import LocalQueue
 from horae.service import Services
 from horae.service.access import Access
+from horae.service.alerts.definitions import AlertDefinitions
 from horae.service.cluster.activity import Activity
 from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.operators import Nodes
@@ -102,6 +105,22 @@ class Work:
         return await self._world.take(self.run_id)
 
 
+class Told:
+    """Channels that only remember; or that refuse, where a test says why."""
+
+    def __init__(self) -> None:
+        self.commands: dict[str, str] = {}
+        self.sent: list[tuple[str, Any, str]] = []  # channel, message, key
+        self.refusal = ""
+
+    async def send(self, channel: Channel, secrets: Mapping[str, str], message: Any, key: str) -> None:
+        if self.refusal:
+            raise Undelivered(self.refusal)
+        self.sent.append((channel.name, message, key))
+
+    async def close(self) -> None: ...
+
+
 class Handlers:
     """What handlers take that can be seen here."""
 
@@ -127,6 +146,7 @@ class World:
         self.handlers = Handlers()
         self.jobs = Jobs(store, self.queue, sealing=sealing, schemas=self.handlers)
         self.outside_workers = HttpWorkers(())
+        self.secrets, self.teller = secrets, Told()
         lending = Lending(store, self.jobs, self.execution)
         members = ExternalMembers(store, self.queue, node=NODE)
         self.dispatching = Dispatching(
@@ -157,6 +177,7 @@ class World:
             forecasting=Forecasting(store),
             events=EventFeed(store, self.queue, clock, Documents(store)),
             explaining=Explaining(store, self.jobs.queues),
+            alerts=AlertDefinitions(store, self.queue, clock, secrets, self.teller, ""),
             lends_lake_work=True,
         )
         self.gate = web.create_app(self.services, CONTRACTS, version="1", free_pass=OWN)

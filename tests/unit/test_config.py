@@ -115,6 +115,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "history_days": "30", "events_days": "3", "files": "o",
         "files_endpoint": "http://127.0.0.1:1", "files_limit": "1GiB",
         "tls_cert": "c.pem", "tls_key": "k.pem", "public_url": "https://jobs.example.org",
+        "smtp_url": "smtps://u:p@h:465", "smtp_from": "horae@example.org", "alert_commands": "page=/usr/bin/page",
         "lake_workers": "external", "lake_lease": "2m", "secret_key_file": "s.key", "docker_url": "unix:///run/d.sock",
         "spark_warehouse": "hdfs://h:8020/warehouse", "hdfs_user": "etl",
         "spark_url": "sc://h:15002", "clickhouse_url": "http://u:p@h:8123", "lake_root": "s3://bucket/lake",
@@ -133,7 +134,11 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("clickhouse_url", "https://u:hush@h:8443"), ("spark_url", "sc://h:15002/;use_ssl=true;token=hush;user_id=u")],
+    [
+        ("clickhouse_url", "https://u:hush@h:8443"),
+        ("smtp_url", "smtps://u:hush@h:465"),
+        ("spark_url", "sc://h:15002/;use_ssl=true;token=hush;user_id=u"),
+    ],
 )
 def test_what_opens_an_engine_is_never_shown(name: str, value: str) -> None:
     shown = {name: text for name, text, _ in load({name: value}, environ={}).shown()}

@@ -20,6 +20,9 @@ from horae.ports.clock import Clock
 from horae.ports.transport import Link, Queue
 from horae.service.agent.agent import Agent
 from horae.service.agent.delivery import RESULTS_PER_REPORT
+from horae.service.alerts.disks import AlertDisks
+from horae.service.alerts.telling import AlertTelling
+from horae.service.alerts.watching import AlertWatching
 from horae.service.cluster.coordination import Cluster
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.pushing import Pushing
@@ -356,6 +359,23 @@ class LearningRole:
 
     async def run(self) -> None:
         await persist("learning", self.step, self._clock)
+
+
+class AlertRole:
+    """Where it leads, turns what happens into messages and sends them, apart from each other: a channel may be slow. On
+    every server, notes how full its disk is, where somebody asks."""
+
+    def __init__(self, watching: AlertWatching, telling: AlertTelling, disks: AlertDisks, clock: Clock) -> None:
+        self._watching = watching
+        self._telling = telling
+        self._disks = disks
+        self._clock = clock
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(persist("alerts", self._watching.step, self._clock))
+            group.create_task(persist("alert messages", self._telling.step, self._clock))
+            group.create_task(persist("disks", self._disks.step, self._clock))
 
 
 class AgentRole:

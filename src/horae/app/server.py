@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from horae.app.alerts import make_tellers, used_disk
 from horae.app.broker import authority_of, connector_for, make_broker, open_queue
 from horae.app.machine import OwnDirectory, SystemClock, end_task, here, identity_of
 from horae.app.parts import FindHere, Work, all_labels, list_handlers, make_reach, make_work, nowhere, offered
 from horae.app.roles import (
     AgentRole,
+    AlertRole,
     CoordinatorRole,
     InboxRole,
     LearningRole,
@@ -56,6 +58,10 @@ from horae.links.peers import GrpcPeers
 from horae.ports.store import Store
 from horae.service import Services
 from horae.service.access import Access
+from horae.service.alerts.definitions import AlertDefinitions
+from horae.service.alerts.disks import AlertDisks
+from horae.service.alerts.telling import AlertTelling
+from horae.service.alerts.watching import AlertWatching
 from horae.service.cluster.activity import Activity
 from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.coordination import Cluster
@@ -140,6 +146,7 @@ class App:
         self._make_roles(roles)
         reach = make_reach(config, has_one_user=has_one_user)
         self._make_agent(make_work(config, clock, reach, umask=work_umask, find_here=find_here))
+        self.tellers = make_tellers(config, clock, has_one_user=has_one_user)
         self._make_services(roles)
         self._connect_metrics()
 
@@ -219,6 +226,9 @@ class App:
             watching=Watching(jobs, self.files, place=self._place_of_output),
             events=EventFeed(self.store, self.queue, self.clock, Documents(self.store, self._installation)),
             explaining=Explaining(self.store, jobs.queues),
+            alerts=AlertDefinitions(
+                self.store, self.queue, self.clock, self._kept, self.tellers, self._installation
+            ),
             activity=Activity(self.store, self.clock, node=config.node, lease_seconds=config.lease),
             lends_lake_work=config.lake_workers == "external", runs_in_place=self.sandboxes.trust is not None,
             lake_lease=config.lake_lease,
@@ -353,6 +363,7 @@ class App:
         learning = LearningRole(self.cluster, Learning(self.store.for_roles()), self.clock)
         tasks["learning"] = group.create_task(learning.run())
         tasks["events"] = group.create_task(persist("events", self.services.events.step, self.clock))
+        tasks["alerts"] = group.create_task(self._alert_role().run())
         if "coordinator" in config.roles:
             # Alone on its store, it has nobody to watch.
             look = interval if config.sqlite_path else min(1.0, config.lease / 15)
@@ -379,6 +390,17 @@ class App:
         else:
             tasks["agent"] = group.create_task(persist("node", self._beat, self.clock))
         return tasks
+
+    def _alert_role(self) -> AlertRole:
+        store, clock = self.store.for_roles(), self.clock
+        watching = AlertWatching(store, self.queue, clock, is_leader=lambda: self.cluster.is_leader)
+        telling = AlertTelling(
+            store, clock, self._kept, self.tellers, self._installation,
+            is_needed=lambda: self.cluster.is_leader and watching.has_rules,
+        )  # fmt: skip
+        watching.on_told = telling.wake
+        disks = AlertDisks(store, clock, node=self.config.node, measure=partial(used_disk, self.config.data))
+        return AlertRole(watching, telling, disks, clock)
 
     async def serve_rpc(self) -> RpcServer:
         """Let agents and other servers in: every node that keeps output must give it to those who show it."""
@@ -457,6 +479,7 @@ class App:
         await end_task(tasks.get("agent"))
         await end_task(tasks.get("retention"))
         await end_task(tasks.get("learning"))
+        await end_task(tasks.get("alerts"))
         await end_task(tasks.get("inbox"))
         await end_task(tasks.get("push"))
         await end_task(tasks.get("outside"))
@@ -496,6 +519,7 @@ async def assembled(
         stack.callback(app.let_go)
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.outside_workers.close)
+        stack.push_async_callback(app.tellers.close)
         stack.push_async_callback(app.queue.close)
         yield app
 

@@ -53,7 +53,8 @@ COMMANDS = {
     "reject": "runs.signals", "approvals": "runs.signals", "pause": "jobs.jobs", "resume": "jobs.jobs",
     "preview": "jobs.jobs", "forecast": "cluster.forecast", "explain": "runs.explaining",
     "ping-url": "runs.watching", "exec": "runs.watching",
-    "nodes": "cluster.nodes", "handlers": "cluster.nodes", "queues": "cluster.queues", "limits": "cluster.limits",
+    "nodes": "cluster.nodes", "handlers": "cluster.nodes", "alerts": "cluster.alerts", "queues": "cluster.queues",
+    "limits": "cluster.limits",
     "resources": "cluster.limits", "secret": "cluster.secrets", "token": "cluster.tokens", "inbox": "cluster.inbox",
     "check": "local", "migrate": "local", "completion": "completion",
 }  # fmt: skip

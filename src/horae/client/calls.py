@@ -11,6 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from horae.client.alerting import acknowledge_alert as acknowledge_alert
+from horae.client.alerting import alert_channels as alert_channels
+from horae.client.alerting import alert_deliveries as alert_deliveries
+from horae.client.alerting import alert_rules as alert_rules
+from horae.client.alerting import alerts as alerts
+from horae.client.alerting import delete_alert_channel as delete_alert_channel
+from horae.client.alerting import delete_alert_rule as delete_alert_rule
+from horae.client.alerting import set_alert_channel as set_alert_channel
+from horae.client.alerting import set_alert_rule as set_alert_rule
+from horae.client.alerting import try_alert_channel as try_alert_channel
 from horae.client.explaining import explain_job as explain_job
 from horae.client.explaining import explain_run as explain_run
 from horae.client.explaining import explain_trigger as explain_trigger

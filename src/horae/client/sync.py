@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from horae.client import calls, forecasting, happenings, output
+from horae.client import alerting, calls, forecasting, happenings, output
 from horae.client.address import DEFAULT_URL, find_server
 from horae.client.sockets import Sockets
 from horae.client.steps import Call, Give, Pause, Read, Step, Stream, next_step
@@ -151,6 +151,16 @@ class SyncClient:
     segments = _method(calls.segments)
     overview = _method(calls.overview)
     health = _method(calls.health)
+    alerts = _method(alerting.alerts)
+    acknowledge_alert = _method(alerting.acknowledge_alert)
+    alert_deliveries = _method(alerting.alert_deliveries)
+    alert_rules = _method(alerting.alert_rules)
+    set_alert_rule = _method(alerting.set_alert_rule)
+    delete_alert_rule = _method(alerting.delete_alert_rule)
+    alert_channels = _method(alerting.alert_channels)
+    set_alert_channel = _method(alerting.set_alert_channel)
+    delete_alert_channel = _method(alerting.delete_alert_channel)
+    try_alert_channel = _method(alerting.try_alert_channel)
     queues = _method(calls.queues)
     queue = _method(calls.queue)
     set_queue = _method(calls.set_queue)

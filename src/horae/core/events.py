@@ -1,5 +1,5 @@
-"""What happened: every transition of jobs, triggers, runs, nodes, segments, queues and settings, as it is stored and
-read.
+"""What happened: every transition of jobs, triggers, runs, nodes, segments, queues, alerts and settings, as it is
+stored and read.
 
 An event says what was true then. It is known by the batch in which it was written and its place in that, which never
 change, however often it is told. A cursor is the place after an event; whoever goes on from it misses nothing and hears
@@ -45,6 +45,8 @@ KINDS = {
     "queue.paused": "nothing is claimed from a queue any more",
     "queue.resumed": "a queue goes on",
     "queue.deleted": "a queue was deleted",
+    "alert.opened": "something goes on of which an alert rule is",
+    "alert.closed": "and is over",
     "setting.changed": "something that all nodes have in common was written; its value is not told",
 }
 

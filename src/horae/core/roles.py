@@ -1,8 +1,8 @@
 """What each role may do.
 
     viewer     look
-    operator   and run, cancel, pause, signal and approve, and work on runs from outside
-    editor     and make, change and delete jobs, triggers, sources and secrets
+    operator   and run, cancel, pause, signal, approve and acknowledge, and work on runs from outside
+    editor     and make, change and delete jobs, triggers, sources, secrets, and rules and channels of alerts
     admin      and what belongs to all: queues, resources, nodes, tokens, keys
 
 A role has all that the one before it has. Every operation and every call of a contract declares the one permission that
@@ -24,7 +24,9 @@ class Permission(StrEnum):
     CANCEL = "runs.cancel"
     PAUSE = "jobs.pause"
     WORK = "runs.work"  # pull runs and report on them, as a worker of another system
+    ACKNOWLEDGE = "alerts.ack"
     WRITE = "jobs.write"
+    ALERTS = "alerts.write"  # rules and channels
     SECRETS = "secrets.write"
     CLUSTER = "cluster.write"  # queues, resources, nodes, segments
     TOKENS = "tokens.write"
@@ -39,8 +41,10 @@ class Role(StrEnum):
 
 _MORE: dict[Role, frozenset[Permission]] = {
     Role.VIEWER: frozenset({Permission.READ}),
-    Role.OPERATOR: frozenset({Permission.RUN, Permission.CANCEL, Permission.PAUSE, Permission.WORK}),
-    Role.EDITOR: frozenset({Permission.WRITE, Permission.SECRETS}),
+    Role.OPERATOR: frozenset(
+        {Permission.RUN, Permission.CANCEL, Permission.PAUSE, Permission.WORK, Permission.ACKNOWLEDGE}
+    ),
+    Role.EDITOR: frozenset({Permission.WRITE, Permission.SECRETS, Permission.ALERTS}),
     Role.ADMIN: frozenset({Permission.CLUSTER, Permission.TOKENS}),
 }
 _ORDER = tuple(_MORE)

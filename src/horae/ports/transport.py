@@ -42,6 +42,7 @@ Topic = Literal[
     "limits",  # runs that demand more than a slot
     "units",  # what such runs wait for: some of it may be free
     "endings",  # ends of runs for which others wait (ports.store.endings)
+    "alerts",  # of what somebody is to be told
     "events",  # something happened; said within this process only, for it happens all the time
 ]
 OWN_TOPICS: frozenset[Topic] = frozenset({"events"})  # which other processes are not told

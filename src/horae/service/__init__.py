@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from horae.ports.transport import OutsideWorkers
 from horae.service.access import Access
+from horae.service.alerts.definitions import AlertDefinitions
 from horae.service.cluster.activity import Activity
 from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.operators import Nodes
@@ -52,6 +53,7 @@ class Services:
     forecasting: Forecasting
     events: EventFeed
     explaining: Explaining
+    alerts: AlertDefinitions
     lends_lake_work: bool = False  # to workers that pull lake and sync runs over HTTP; else agents of Horae do them
     runs_in_place: bool = False  # steps of its one user run as that user, where they were submitted from
     lake_lease: float = 600.0  # seconds for which a worker that pulled a lake or sync run may be silent

@@ -50,6 +50,11 @@ RUN_COLUMNS_HISTORY = (
     "result, output, into_run_id, CAST(NULL AS text) AS note, parent_id, task, CAST(NULL AS text) AS awaits"
 )
 
+ALERT_COLUMNS = (
+    "id, org, rule, subject, name, state, streak, count, since_at, last_at, text, run_id, changed_at, told_count, "
+    "told_at, remind_at, acked_at, acked_by, stands"
+)
+
 HISTORY_COLUMNS = (
     "id, job_id, trigger_id, due_at, created_at, started_at, finished_at, into_run_id, fence, exit_code, state, "
     "attempt, priority, lost, kind, reason, node, message, result, output, data, parent_id, task, followed"
@@ -113,6 +118,7 @@ def _fill(statement: str, dialect: str) -> str:
         .replace("{waiting_reason}", WAITING_REASON)
         .replace("{list}", "bigint[]" if dialect == "postgres" else "text")
         .replace("{job_columns}", JOB_COLUMNS)
+        .replace("{alert_columns}", ALERT_COLUMNS)
         .replace("{history_columns}", HISTORY_COLUMNS)
         .replace("{run_columns_live}", RUN_COLUMNS_LIVE)
         .replace("{run_columns_history}", RUN_COLUMNS_HISTORY.replace("{false}", false))

@@ -17,6 +17,8 @@ import msgspec
 
 from horae import explanations, forecasts, schemas
 from horae.core import model
+from horae.core.alerts import channels as alert_channels
+from horae.core.alerts import rules as alert_rules
 from horae.core.fields import LABEL_PATTERN, MAX_LABELS
 from horae.core.policy import dependencies, limits, queues
 from horae.core.roles import Role
@@ -453,6 +455,60 @@ _QUEUE: Json = {
     "figures": {},
 }
 
+_DURATION_OR_NULL = _or_null(_DURATION)
+_ALERT_RULE: Json = {
+    "name": {"type": "string", "description": "That of the address."},
+    "when": {"enum": list(alert_rules.CONDITIONS)},
+    "job": _or_null({"anyOf": [_ID, _TEXT], "description": "Its id, or its key."}),
+    "owner": _or_null({**_TEXT, "description": "Whose jobs it is of."}),
+    "queue": _or_null({"type": "string", "pattern": f"^{queues.NAME_PATTERN}$"}),
+    "count": _or_null({**_whole(1, alert_rules.MOST_IN_A_ROW), "description": "In a row; of failure and missed."}),
+    "after": {**_DURATION_OR_NULL, "description": "Of late, silent and queue_waiting: how long it may last."},
+    "above": _or_null({"type": "number", "minimum": 1, "maximum": 99.9, "description": "Percent, of disk_full."}),
+    "channels": {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": alert_rules.MAX_CHANNELS,
+        "items": {"type": "string", "pattern": f"^{alert_rules.NAME_PATTERN}$"},
+    },
+    "tell": {"enum": list(alert_rules.TELL), "description": "both, unless said."},
+    "wait": {**_DURATION, "description": "For which nothing more happens before it is told; 10s."},
+    "every": {**_DURATION, "description": "Between two messages of the rule, at least; 5m."},
+    "repeat": {**_DURATION, "description": "After which what goes on is told again, unless acknowledged; 4h."},
+    "quiet": _or_null(
+        _object(
+            {
+                "from": {"type": "string", "pattern": f"^{alert_rules.CLOCK_PATTERN}$"},
+                "until": {"type": "string", "pattern": f"^{alert_rules.CLOCK_PATTERN}$"},
+                "zone": {"type": "string", "description": "UTC, unless said."},
+            },
+            "from",
+            "until",
+        )
+    ),
+    "enabled": {"type": "boolean"},
+    "version": {"description": "Ignored, as all that Horae sets."},
+    "created_at": {},
+    "updated_at": {},
+}
+_ALERT_CHANNEL: Json = {
+    "name": {"type": "string", "description": "That of the address."},
+    "kind": {"enum": list(alert_channels.KINDS)},
+    "url": _or_null({"anyOf": [{"type": "string", "maxLength": alert_channels.MAX_URL}, SECRET_NAME]}),
+    "secret": _or_null({**SECRET_NAME, "description": "With which a webhook is signed."}),
+    "to": _or_null(
+        {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": alert_channels.MAX_RECIPIENTS,
+            "items": {"type": "string", "maxLength": alert_channels.MAX_ADDRESS},
+        }
+    ),
+    "version": {"description": "Ignored, as all that Horae sets."},
+    "created_at": {},
+    "updated_at": {},
+}
+
 _RUN: Json = {
     "data": {"type": "object", "description": "Given to this run."},
     "node": {**_TEXT, "description": "The only node that may run it."},
@@ -547,6 +603,8 @@ REQUESTS: Json = {
         },
         "name",
     ),
+    "AlertRuleDocument": _object(_ALERT_RULE, "when", "channels"),
+    "AlertChannelDocument": _object(_ALERT_CHANNEL, "kind"),
     "QueueDocument": _object(_QUEUE),
     "ResourceDocument": _object(
         {

@@ -26,7 +26,7 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 SENDS_DATA = ("POST", "PUT", "PATCH")
 _CREDENTIALS = frozenset({"authorization", "cookie"})
 _ABOUT_BODY = frozenset({"content-type", "content-encoding", "content-language", "content-md5", "digest"})
-_KEPT = "%/?:@!$&'()*+,;=~-._[]|{}"  # signs of an address that are sent as they are
+KEPT = "%/?:@!$&'()*+,;=~-._[]|{}"  # signs of an address that are sent as they are
 _GENTLE = "GET", "HEAD", "PUT", "DELETE", "OPTIONS"
 
 
@@ -76,7 +76,7 @@ class Outgoing:
 
 def _place(url: str, location: str) -> tuple[Origin, str]:
     try:
-        wanted = urljoin(url, quote(location.partition("#")[0], safe=_KEPT))
+        wanted = urljoin(url, quote(location.partition("#")[0], safe=KEPT))
     except ValueError:
         raise _astray("leads to an address that cannot be read") from None
     if why := url_fault(wanted)[0]:
@@ -105,7 +105,7 @@ def first_request(work: Work) -> Outgoing:
     values = Values(data, asked.get("secrets") or {})
     try:
         origin, target = origin_of(asked["url"])
-        target = quote(values.fill(target, lambda text: quote(text, safe="")), safe=_KEPT)
+        target = quote(values.fill(target, lambda text: quote(text, safe="")), safe=KEPT)
         method = default_method(asked)
         body, about = _body(asked, method, values, data)
         headers = {**_own_headers(work), **about, **_job_headers(asked, values)}

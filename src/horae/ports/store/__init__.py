@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from horae.ports.store.alerts import AlertMessages, AlertRules, Alerts
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.cluster import Leases, Nodes, Segments
 from horae.ports.store.definitions import Definitions
@@ -38,6 +39,9 @@ class Store(
     Flows,
     History,
     Events,
+    AlertRules,
+    Alerts,
+    AlertMessages,
     Durations,
     Plans,
     Nodes,

@@ -18,7 +18,8 @@ from horae.ports.store.definitions import Definitions
 from horae.ports.store.runs import Runs
 
 LONGEST_MESSAGE = 10_000  # characters: an event that a broker refuses would hold up all others
-SETTING = "setting."  # begins the kinds of which only whoever runs the server hears
+PRIVATE = ("setting.", "alert.")  # begin the kinds of which, without a job, only whoever runs the server hears
+ALERT = "alert."
 
 
 class DetailStore(Runs, Definitions, Protocol):
@@ -36,7 +37,7 @@ class Told(NamedTuple):
         """Whether somebody of this organisation may see it; None is whoever runs the server."""
         if org is None or self.event.job_id is not None:
             return org in (None, self.org)
-        return not self.event.kind.startswith(SETTING)
+        return not self.event.kind.startswith(PRIVATE)
 
 
 class Documents:
@@ -63,6 +64,8 @@ class Documents:
             key = (event.run_id, event.fence or 0)
             data = _run_data(event, runs.get(event.run_id), attempts.get(key), job)
             data = {"trace_id": traces.trace_id(event.run_id, self._installation), **data}
+        elif event.kind.startswith(ALERT):
+            data = _alert_data(event, job)
         elif event.job_id is not None:
             data = _job_data(event, job)
         else:
@@ -87,7 +90,7 @@ def _subject(event: Event) -> str:
         return f"runs/{event.run_id}"
     if event.trigger_id is not None:
         return f"triggers/{event.trigger_id}"
-    if event.job_id is not None:
+    if event.job_id is not None and not event.kind.startswith(ALERT):
         return f"jobs/{event.job_id}"
     return f"{event.kind.partition('.')[0]}s/{event.name}"
 
@@ -134,6 +137,14 @@ def _job_data(event: Event, job: Job | None) -> dict[str, Any]:
         if event.kind == "job.paused" and job.version == event.fence and (why := breaker.paused_because(job)):
             data["because"] = why
     return data
+
+
+def _alert_data(event: Event, job: Job | None) -> dict[str, Any]:
+    rule, _, about = (event.name or "").partition("/")
+    data: dict[str, Any] = {"rule": rule, "about": about}
+    if event.job_id is not None:
+        data["job"] = event.job_id
+    return data if job is None else {**data, "name": job.name}
 
 
 def _cluster_data(event: Event) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from horae.stores.insight.explaining import ExplainingPart
+from horae.stores.parts.alerts import AlertPart
 from horae.stores.parts.attempts import AttemptPart
 from horae.stores.parts.limits import LimitPart
 from horae.stores.parts.moments import MomentPart
@@ -29,6 +30,7 @@ class PostgresStore(
     PostgresCluster,
     PostgresSignals,
     AttemptPart,
+    AlertPart,
     LimitPart,
     MomentPart,
     ExplainingPart,

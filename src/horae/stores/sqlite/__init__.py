@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from horae.stores.insight.durations import DurationPart
 from horae.stores.insight.explaining import ExplainingPart
+from horae.stores.parts.alerts import AlertPart
 from horae.stores.parts.attempts import AttemptPart
 from horae.stores.parts.limits import LimitPart
 from horae.stores.parts.moments import MomentPart
@@ -26,6 +27,7 @@ class SqliteStore(
     SqliteCluster,
     SqliteSignals,
     AttemptPart,
+    AlertPart,
     LimitPart,
     MomentPart,
     ExplainingPart,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from horae.service import Services
 from horae.web import http
+from horae.web.native.alerts import Alerts
 from horae.web.native.callbacks import Callbacks
 from horae.web.native.cluster import Cluster
 from horae.web.native.events import Events
@@ -38,7 +39,7 @@ class Native:
             Jobs(services, intake), Triggers(services, self.organisations), Runs(services, streams, intake),
             Reruns(services), Signals(services), self.cluster, Queues(services), Limits(services), Tokens(services),
             Secrets(services), Hooks(services), Pings(services), Callbacks(services), Forecasts(services),
-            Explaining(services), Events(services, streams),
+            Explaining(services), Events(services, streams), Alerts(services),
         )  # fmt: skip
 
     def operations(self) -> list[http.Operation]:
