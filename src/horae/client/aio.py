@@ -145,6 +145,7 @@ class Client:
     explain_job = _method(calls.explain_job)
     explain_trigger = _method(calls.explain_trigger)
     events = _stream(happenings.events)
+    event_page = _method(happenings.event_page)
     nodes = _method(calls.nodes)
     handlers = _method(calls.handlers)
     want_node = _method(calls.want_node)

@@ -15,6 +15,7 @@ from horae.client.explaining import explain_job as explain_job
 from horae.client.explaining import explain_run as explain_run
 from horae.client.explaining import explain_trigger as explain_trigger
 from horae.client.forecasting import forecast as forecast
+from horae.client.happenings import event_page as event_page
 from horae.client.making import (
     body_of,
     dump,
