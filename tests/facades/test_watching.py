@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from horae.core.model import Job, Run, State
+from horae.core.model import SECOND, Job, Run, State
 from horae.core.watched import KEPT, MOST_KEPT, PING
 from horae.core.work.specs import parse_job
 from horae.errors import Invalid
@@ -70,6 +70,47 @@ async def test_a_moment_waits_for_its_ping_and_ends_by_it(world: World) -> None:
     [run] = await runs(world, job)
     assert (run.state, run.reason, run.result) == (State.SUCCEEDED, "", {"seconds": 12.5})
     assert await log(world, run) == "all is well\n"
+
+
+@BOTH
+async def test_one_that_was_told_its_start_and_its_end_took_the_time_between(world: World) -> None:
+    job, path = await watch(world)
+    await until_next(world, job)
+    await ping(world, f"{path}/start")
+    world.clock.advance(90)
+    await ping(world, path)
+    [run] = await runs(world, job)
+    assert run.started_at is not None
+    assert run.finished_at is not None
+    assert (run.finished_at - run.started_at, run.result) == (90 * SECOND, {"seconds": 90.0})
+
+
+@BOTH
+async def test_how_long_it_took_is_taken_from_whoever_ran_it(world: World) -> None:
+    job, path = await watch(world)
+    await until_next(world, job)
+    await ping(world, f"{path}/start")
+    world.clock.advance(90)
+    await ping(world, f"{path}/fail", seconds=42.5)
+    [run] = await runs(world, job)
+    assert run.started_at is not None
+    assert run.finished_at is not None
+    assert run.finished_at - run.started_at == 42.5 * SECOND
+
+
+@BOTH
+async def test_of_one_whose_end_alone_was_told_nobody_knows_how_long_it_took(world: World) -> None:
+    job, path = await watch(world)
+    await until_next(world, job)
+    world.clock.advance(30)
+    await ping(world, path)
+    await until_next(world, job)
+    world.clock.advance(GRACE + 1)
+    await go_on(world)
+    for run, state in zip(await runs(world, job), ("succeeded", "failed"), strict=True):
+        shown = (await world.http.get(f"/v1/runs/{run.id}")).json()
+        assert (shown["state"], shown["started_at"], shown["late_ms"]) == (state, None, None)
+        assert (await world.http.get(f"/v1/explain/runs/{run.id}")).status_code == 200
 
 
 @BOTH

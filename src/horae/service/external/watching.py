@@ -150,7 +150,7 @@ class Watches:
             return Result(a.run_id, a.fence, State.BLOCKED, wait.reason, now, now, wait=wait)
         result = None if ended.result is None else msgspec.json.encode(ended.result).decode()
         return Result(
-            a.run_id, a.fence, ended.state, ended.reason, now, now, ended.exit_code,
+            a.run_id, a.fence, ended.state, ended.reason, watched.began_at(ended, now), now, ended.exit_code,
             ended.message, result, watched.output_of(answers), final=True,
         )  # fmt: skip
 
