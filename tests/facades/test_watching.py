@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from horae.core.model import SECOND, Job, Run, State
-from horae.core.watched import KEPT, MOST_KEPT, PING
+from horae.core.watched import KEPT, MOST_KEPT, address_name
 from horae.core.work.specs import parse_job
 from horae.errors import Invalid
 from horae.service.external.watching import Watches
@@ -111,6 +111,25 @@ async def test_of_one_whose_end_alone_was_told_nobody_knows_how_long_it_took(wor
         shown = (await world.http.get(f"/v1/runs/{run.id}")).json()
         assert (shown["state"], shown["started_at"], shown["late_ms"]) == (state, None, None)
         assert (await world.http.get(f"/v1/explain/runs/{run.id}")).status_code == 200
+
+
+@BOTH
+async def test_an_address_that_is_made_anew_is_the_only_one(world: World) -> None:
+    job, old = await watch(world)
+    other = (await world.jobs.submit([parse_job({"name": "other", "watched": {"grace": "1h"}})])).jobs[0]
+    kept = (await world.http.get(f"/v1/jobs/{other.id}/ping")).json()["path"]
+    made = [(await world.http.post(f"/v1/jobs/{job.id}/ping")).json()["path"] for _ in range(2)]
+    assert len({old, *made}) == 3
+    assert (await world.http.get(f"/v1/jobs/{job.id}/ping")).json()["path"] == made[1]
+    assert [(await world.http.post(path)).status_code for path in (old, made[0], made[1], kept)] == [404, 404, 202, 202]
+
+
+@BOTH
+async def test_only_a_job_that_others_run_gets_a_new_address(world: World) -> None:
+    job = (await world.jobs.submit([parse_job({"name": "ours", "steps": [{"run": "true"}]})])).jobs[0]
+    answer = await world.http.post(f"/v1/jobs/{job.id}/ping")
+    assert (answer.status_code, answer.json()["code"]) == (409, "E_NOT_WATCHED")
+    assert (await world.http.post("/v1/jobs/987654/ping")).status_code == 404
 
 
 @BOTH
@@ -263,7 +282,9 @@ async def test_wrong_addresses_are_refused_in_the_same_words(world: World) -> No
     answers = [await world.http.post(one) for one in wrong]
     assert {one.status_code for one in answers} == {404}
     assert len({one.json()["detail"] for one in answers}) == 1
-    of_run = await world.jobs.callbacks.make_token(job.id, PING)  # as the handler of a run of that number could make
+    of_run = await world.jobs.callbacks.make_token(
+        job.id, address_name(0)
+    )  # as the handler of a run of that number could make
     assert (await world.http.post(f"/v1/pings/{job.id}/{of_run}")).status_code == 404
     assert token not in shown_path(path) + shown_path(f"{path}/start")
     refused = await world.http.get(f"/v1/jobs/{other.id}/ping")

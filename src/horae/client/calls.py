@@ -355,6 +355,11 @@ def ping_address(job_id: int) -> Call[PingAddress]:
     return get(f"/v1/jobs/{job_id}/ping", has="path")
 
 
+def rotate_ping(job_id: int) -> Call[PingAddress]:
+    """Give a watched job a new address; the one of before is nothing then."""
+    return send("POST", f"/v1/jobs/{job_id}/ping")
+
+
 def callback(run_id: int, name: str) -> Call[Callback]:
     """The address at which others can tell a run something under a name, without a login."""
     return get(f"/v1/runs/{run_id}/callbacks/{quote(name, safe='')}", has="path")

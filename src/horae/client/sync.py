@@ -134,6 +134,7 @@ class SyncClient:
     signal = _method(calls.signal)
     callback = _method(calls.callback)
     ping_address = _method(calls.ping_address)
+    rotate_ping = _method(calls.rotate_ping)
     approve = _method(calls.approve)
     reject = _method(calls.reject)
     approvals = _method(calls.approvals)

@@ -26,7 +26,7 @@ from horae.errors import Invalid
 
 WATCHED = "watched"
 FIELDS = frozenset({"watched"})
-PING = "watch:ping"  # for which the token of a job's address is made
+_PING = "watch:ping"  # for which the token of a job's address is made
 START, LOG = "watch:start", "watch:log"
 STATES = ("start", "success", "fail", "log")
 EARLY = 60 * SECOND  # by which a ping may come before the moment for which it counts: clocks differ
@@ -34,6 +34,11 @@ KEPT = 100 << 10  # bytes of what one ping says: the last ones
 MOST_KEPT = 1 << 20  # bytes of all that pings say of one run
 LEAST_GRACE, MOST_GRACE = 1.0, 30 * 86400.0  # seconds
 MOST_SECONDS = 1e9  # that something may take
+
+
+def address_name(edition: int) -> str:
+    """Return the name for which the token of a job's address is made, after it was made anew so often."""
+    return f"{_PING}:{edition}" if edition else _PING
 
 
 @dataclass(frozen=True, slots=True)
