@@ -5,8 +5,8 @@
 
 A page is prose with blocks in it. What stands between `<!-- made: NAME -->` and `<!-- end -->` is the text of
 the function `BLOCKS[NAME]`, drawn from a table of the code: settings.SETTINGS, the click program, the
-OpenAPI document, errors.CODES, core.insight.why.codes, core.model, core.lifecycle, service.metrics. Every block stands
-on exactly one page. tests/test_docs.py runs the check.
+OpenAPI document, errors.CODES, core.insight.why.codes, core.model, core.lifecycle, service.metrics, cli.assistants.
+Every block stands on exactly one page. tests/test_docs.py runs the check.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import click
 
 from horae import cli, errors
 from horae.cli import session
+from horae.cli.assistants.tools import READING, Tool
+from horae.cli.assistants.writing import WRITING
 from horae.contracts import CONTRACTS
 from horae.core import model
 from horae.core.insight.why.codes import CODES as EXPLAINED
@@ -425,6 +427,31 @@ def one_metric(family: Any) -> tuple[str, str, str, str]:
 
 # ── the program ────────────────────────────────────────────────────────────────────────────────────
 
+# ── tools of assistants ────────────────────────────────────────────────────────────────────────────
+
+
+def tools() -> str:
+    return sections(one_tool(tool) for tool in (*READING, *WRITING))
+
+
+def one_tool(tool: Tool) -> str:
+    rows = [
+        (f"{code(name)}{' *' if name in tool.needs else ''}", one_argument(schema), schema["description"])
+        for name, schema in tool.takes.items()
+    ]
+    writes = "\n\nOnly with `--allow-writes`." if tool.writes else ""
+    return f"### {tool.name}\n\n{tool.description}{writes}" + (
+        f"\n\n{table(('argument', 'takes', ''), rows)}" if rows else ""
+    )
+
+
+def one_argument(schema: dict[str, Any]) -> str:
+    words = {"string": "text", "integer": "number", "boolean": "true or false", "array": "list of numbers"}
+    kind = ", ".join(map(code, schema["enum"])) if "enum" in schema else words.get(schema["type"], schema["type"])
+    span = f" to {schema['maximum']}" if schema.get("maximum", sys.maxsize) < 2**31 - 1 else ""
+    return f"{kind}{span}" + (f"; else {code(schema['default'])}" if "default" in schema else "")
+
+
 # ── explanations ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -450,6 +477,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "reasons": reasons,
     "metrics": metrics,
     "explanations": explanations,
+    "tools": tools,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -66,6 +67,26 @@ def test_a_wrapped_command_is_told_of_and_passes_through_unchanged(server: Serve
     assert ended(wrap(tmp_path, url, "true")) == (b"", b"", 0)
     server.wait_until(lambda: runs(server)[0]["state"] == "succeeded", "the second run to be told of")
     assert spooled(tmp_path) == []
+
+
+def test_a_command_shows_how_long_it_took_and_a_lone_success_does_not(server: Server, tmp_path: Path) -> None:
+    _, url = watch(server)
+    ended(wrap(tmp_path, url, "sleep", "1.2"))
+    [wrapped] = server.wait_until(lambda: [run for run in runs(server) if run["state"] == "succeeded"], "its end")
+    assert re.search(r"took +1\.[2-9]s|took +[2-9]", server.cli("runs", "show", str(wrapped["id"])).stdout)
+    told = server.http.post(url).json()
+    alone = server.ended(told["run_id"])
+    assert (alone["state"], alone["started_at"]) == ("succeeded", None)
+    assert "took" not in server.cli("runs", "show", str(alone["id"])).stdout
+    assert "0ms" not in server.cli("runs").stdout
+
+
+def test_an_address_that_was_made_anew_is_the_only_one(server: Server, tmp_path: Path) -> None:
+    _, old = watch(server)
+    new = server.cli("ping-url", "backup", "--rotate").stdout.strip()
+    assert server.cli("ping-url", "backup").stdout.strip() == new != old
+    assert b"the ping was refused: 404" in ended(wrap(tmp_path, old, "true"))[1]
+    assert ended(wrap(tmp_path, new, "true")) == (b"", b"", 0)
 
 
 def test_a_machine_that_is_unplugged_is_missed_after_the_grace_with_its_last_words(

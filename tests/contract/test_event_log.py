@@ -245,11 +245,30 @@ async def test_what_becomes_of_the_cluster_is_told_and_a_beat_is_not(store: Stor
     told = [(e.kind, e.name, e.reason) for e in events if e.kind != "segment.assigned"]
     assert told == [
         ("node.wanted", "n1", "drained"), ("node.draining", "n1", ""), ("node.gone", "n1", ""),
-        ("node.joined", "n1", ""), ("queue.created", "night", "open"), ("queue.paused", "night", "paused"),
-        ("queue.resumed", "night", "open"), ("queue.deleted", "night", "open"), ("setting.changed", "colour", ""),
+        ("node.joined", "n1", ""), ("node.leading", "n1", ""), ("queue.created", "night", "open"),
+        ("queue.paused", "night", "paused"), ("queue.resumed", "night", "open"),
+        ("queue.deleted", "night", "open"), ("setting.changed", "colour", ""),
     ]  # fmt: skip
     assert sorted(n for e in events if e.kind == "segment.assigned" for n in e.segments) == [0, 1]
     assert {event.kind for event in events} <= set(KINDS)
+
+
+async def test_an_election_is_told_once_with_its_term_and_a_renewal_or_a_resignation_is_not(store: Store):
+    begin = await store.last_event()
+    first = await store.take_lease("leader", "a", None)
+    assert first is not None
+    assert await store.take_lease("leader", "b", None) is None  # too late
+    renewed = await store.renew_lease(first)
+    assert renewed is not None
+    await store.resign_lease(renewed)
+    second = await store.take_lease("leader", "b", await store.get_lease("leader"))
+    assert second is not None
+    assert await store.take_lease("leader", "a", renewed) is None  # what it saw is over
+    again = await store.take_lease("leader", "b", second)  # the same, after a restart
+    assert again is not None
+    await store.take_lease("another", "a", None)
+    told = [(e.kind, e.name, e.fence) for e in await everything(store, begin)]
+    assert told == [("node.leading", "a", 1), ("node.leading", "b", 2), ("node.leading", "b", 3)]
 
 
 async def test_how_far_durations_were_learned_is_not_told(store: Store):

@@ -161,6 +161,7 @@ ADDRESSES = {  # where the first of its kind will not do
     ("GET", "/v1/runs/{run_id}/callbacks/{name}"): "/v1/runs/1/callbacks/go",
     ("POST", "/v1/callbacks/{run_id}/{name}/{token}"): "/v1/callbacks/1/go/{token}",
     ("GET", "/v1/jobs/{job_id}/ping"): "/v1/jobs/{watched}/ping",
+    ("POST", "/v1/jobs/{job_id}/ping"): "/v1/jobs/{watched}/ping",
     ("POST", "/v1/pings/{job_id}/{token}"): "/v1/pings/{watched}/{ping}",
     ("POST", "/v1/pings/{job_id}/{token}/{state}"): "/v1/pings/{watched}/{ping}/start",
     ("POST", "/v1/runs/{run_id}/retry"): "/v1/runs/4/retry",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from horae.core.model import Job, Run, State
-from horae.core.watched import KEPT, MOST_KEPT, PING
+from horae.core.model import SECOND, Job, Run, State
+from horae.core.watched import KEPT, MOST_KEPT, address_name
 from horae.core.work.specs import parse_job
 from horae.errors import Invalid
 from horae.service.external.watching import Watches
@@ -70,6 +70,66 @@ async def test_a_moment_waits_for_its_ping_and_ends_by_it(world: World) -> None:
     [run] = await runs(world, job)
     assert (run.state, run.reason, run.result) == (State.SUCCEEDED, "", {"seconds": 12.5})
     assert await log(world, run) == "all is well\n"
+
+
+@BOTH
+async def test_one_that_was_told_its_start_and_its_end_took_the_time_between(world: World) -> None:
+    job, path = await watch(world)
+    await until_next(world, job)
+    await ping(world, f"{path}/start")
+    world.clock.advance(90)
+    await ping(world, path)
+    [run] = await runs(world, job)
+    assert run.started_at is not None
+    assert run.finished_at is not None
+    assert (run.finished_at - run.started_at, run.result) == (90 * SECOND, {"seconds": 90.0})
+
+
+@BOTH
+async def test_how_long_it_took_is_taken_from_whoever_ran_it(world: World) -> None:
+    job, path = await watch(world)
+    await until_next(world, job)
+    await ping(world, f"{path}/start")
+    world.clock.advance(90)
+    await ping(world, f"{path}/fail", seconds=42.5)
+    [run] = await runs(world, job)
+    assert run.started_at is not None
+    assert run.finished_at is not None
+    assert run.finished_at - run.started_at == 42.5 * SECOND
+
+
+@BOTH
+async def test_of_one_whose_end_alone_was_told_nobody_knows_how_long_it_took(world: World) -> None:
+    job, path = await watch(world)
+    await until_next(world, job)
+    world.clock.advance(30)
+    await ping(world, path)
+    await until_next(world, job)
+    world.clock.advance(GRACE + 1)
+    await go_on(world)
+    for run, state in zip(await runs(world, job), ("succeeded", "failed"), strict=True):
+        shown = (await world.http.get(f"/v1/runs/{run.id}")).json()
+        assert (shown["state"], shown["started_at"], shown["late_ms"]) == (state, None, None)
+        assert (await world.http.get(f"/v1/explain/runs/{run.id}")).status_code == 200
+
+
+@BOTH
+async def test_an_address_that_is_made_anew_is_the_only_one(world: World) -> None:
+    job, old = await watch(world)
+    other = (await world.jobs.submit([parse_job({"name": "other", "watched": {"grace": "1h"}})])).jobs[0]
+    kept = (await world.http.get(f"/v1/jobs/{other.id}/ping")).json()["path"]
+    made = [(await world.http.post(f"/v1/jobs/{job.id}/ping")).json()["path"] for _ in range(2)]
+    assert len({old, *made}) == 3
+    assert (await world.http.get(f"/v1/jobs/{job.id}/ping")).json()["path"] == made[1]
+    assert [(await world.http.post(path)).status_code for path in (old, made[0], made[1], kept)] == [404, 404, 202, 202]
+
+
+@BOTH
+async def test_only_a_job_that_others_run_gets_a_new_address(world: World) -> None:
+    job = (await world.jobs.submit([parse_job({"name": "ours", "steps": [{"run": "true"}]})])).jobs[0]
+    answer = await world.http.post(f"/v1/jobs/{job.id}/ping")
+    assert (answer.status_code, answer.json()["code"]) == (409, "E_NOT_WATCHED")
+    assert (await world.http.post("/v1/jobs/987654/ping")).status_code == 404
 
 
 @BOTH
@@ -222,7 +282,9 @@ async def test_wrong_addresses_are_refused_in_the_same_words(world: World) -> No
     answers = [await world.http.post(one) for one in wrong]
     assert {one.status_code for one in answers} == {404}
     assert len({one.json()["detail"] for one in answers}) == 1
-    of_run = await world.jobs.callbacks.make_token(job.id, PING)  # as the handler of a run of that number could make
+    of_run = await world.jobs.callbacks.make_token(
+        job.id, address_name(0)
+    )  # as the handler of a run of that number could make
     assert (await world.http.post(f"/v1/pings/{job.id}/{of_run}")).status_code == 404
     assert token not in shown_path(path) + shown_path(f"{path}/start")
     refused = await world.http.get(f"/v1/jobs/{other.id}/ping")

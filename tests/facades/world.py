@@ -173,7 +173,7 @@ class World:
             catalogues=Catalogues(store, local_node, GrpcPeers("secret")),
             activity=Activity(store, clock, node=NODE, lease_seconds=15.0),
             hooks=Hooks(store, self.jobs.orders, sealing, secrets),
-            watching=Watching(self.jobs, self.files, place=NODE),
+            watching=Watching(self.jobs, self.store, self.files, place=NODE),
             forecasting=Forecasting(store),
             events=EventFeed(store, self.queue, clock, Documents(store)),
             explaining=Explaining(store, self.jobs.queues),

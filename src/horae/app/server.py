@@ -223,7 +223,7 @@ class App:
             rotation=Rotation(store, self._keys, self._kept, self.sealing, node=config.node), local_node=local_node,
             catalogues=Catalogues(self.store, local_node, self.peers),
             hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept), forecasting=Forecasting(self.store),
-            watching=Watching(jobs, self.files, place=self._place_of_output),
+            watching=Watching(jobs, self.store, self.files, place=self._place_of_output),
             events=EventFeed(self.store, self.queue, self.clock, Documents(self.store, self._installation)),
             explaining=Explaining(self.store, jobs.queues),
             alerts=AlertDefinitions(

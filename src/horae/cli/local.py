@@ -1,4 +1,4 @@
-"""The commands that need no server, or are one: up, agent, check, migrate."""
+"""The commands that need no server, or are one: up, agent, check, migrate, mcp."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import click
 from horae.cli.jobfiles import media_type, naming, read_file
 from horae.cli.options import Argument, Option
 from horae.cli.screen import Screen, clean, show_error
-from horae.cli.session import DEFAULT_SERVER, Session, exit_code_of, own_version, settings_command
+from horae.cli.session import DEFAULT_SERVER, SHARED, Session, command, exit_code_of, own_version, settings_command
 from horae.errors import Error
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def register(app: click.Group) -> None:
     settings_command(app, "agent", "horae agent --server 127.0.0.1:8090 --label gpu", AGENT_SETTINGS)(agent)
     settings_command(app, "check", "horae check jobs/*.yaml")(check)
     settings_command(app, "migrate", "horae migrate --check", ["data", "database", "startup_timeout"])(migrate)
+    shared = [one for one in SHARED if one.name != "json"]  # all that it writes is JSON
+    command(app, "mcp", "horae mcp --server https://horae.example.org --token-file token.txt", shared=shared)(mcp)
 
 
 def with_resources(flags: dict[str, str], resources: list[str]) -> dict[str, str]:
@@ -317,3 +319,21 @@ def migrate(
         behind = "" if is_current else f" of {report.latest}: run `horae migrate`"
         session.screen.line(f"{mask_database(report.database)}: schema {report.current}{behind}")
     return 1 if only_check and not is_current else 0
+
+
+def mcp(
+    session: Session,
+    allow_writes: Annotated[
+        bool, Option("--allow-writes", help="Offer tools that change something, with the rights of the token.")
+    ] = False,
+) -> None:
+    """Let an assistant list, explain and run jobs: a server of the Model Context Protocol on stdin and stdout.
+
+    It asks the server of --server with the token of $HORAE_TOKEN or --token-file, and can do what that token can. It
+    only reads, unless --allow-writes is given.
+    """
+    from horae.cli.assistants.desk import Conversation, Desk  # no other command needs them
+
+    with session.client() as client:
+        desk = Desk(client, allow_writes=allow_writes)
+        Conversation(desk.protocol(), sys.stdout.buffer).hold(sys.stdin.buffer)

@@ -52,7 +52,7 @@ COMMANDS = {
     "cancel": "runs.runs", "signal": "runs.signals", "callback": "runs.signals", "approve": "runs.signals",
     "reject": "runs.signals", "approvals": "runs.signals", "pause": "jobs.jobs", "resume": "jobs.jobs",
     "preview": "jobs.jobs", "forecast": "cluster.forecast", "explain": "runs.explaining",
-    "ping-url": "runs.watching", "exec": "runs.watching",
+    "ping-url": "runs.watching", "exec": "runs.watching", "mcp": "local",
     "nodes": "cluster.nodes", "handlers": "cluster.nodes", "alerts": "cluster.alerts", "queues": "cluster.queues",
     "limits": "cluster.limits",
     "resources": "cluster.limits", "secret": "cluster.secrets", "token": "cluster.tokens", "inbox": "cluster.inbox",

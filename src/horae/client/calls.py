@@ -25,6 +25,7 @@ from horae.client.explaining import explain_job as explain_job
 from horae.client.explaining import explain_run as explain_run
 from horae.client.explaining import explain_trigger as explain_trigger
 from horae.client.forecasting import forecast as forecast
+from horae.client.happenings import event_page as event_page
 from horae.client.making import (
     body_of,
     dump,
@@ -362,6 +363,11 @@ def signal(run_id: int, name: str, value: Any = None, *, key: str = "") -> Call[
 def ping_address(job_id: int) -> Call[PingAddress]:
     """The address at which whoever runs a watched job tells of it, without a login."""
     return get(f"/v1/jobs/{job_id}/ping", has="path")
+
+
+def rotate_ping(job_id: int) -> Call[PingAddress]:
+    """Give a watched job a new address; the one of before is nothing then."""
+    return send("POST", f"/v1/jobs/{job_id}/ping")
 
 
 def callback(run_id: int, name: str) -> Call[Callback]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from horae.client.making import load_answer
+from horae.client.making import get, load_answer
 from horae.client.output import PATIENCE, SILENCE, Event, EventReader
-from horae.client.steps import Give, Pause, Read, Steps, Stream, ask, unreachable
+from horae.client.steps import Call, Give, Pause, Read, Steps, Stream, ask, unreachable
 from horae.client.wire import Request, to_address
 from horae.errors import Unavailable
 from horae.wire.http import Fault
+
+if TYPE_CHECKING:
+    from horae.schemas import EventPage
 
 PAGE = 1000
 
@@ -43,6 +47,20 @@ def events(
             yield Pause(min(2.0, 0.05 * 2**place.broken))
 
     return Stream(steps)
+
+
+def event_page(
+    *,
+    after: str | None = None,
+    since: str | None = None,
+    kinds: Sequence[str] = (),
+    job: int | None = None,
+    run: int | None = None,
+    limit: int | None = None,
+) -> Call[EventPage]:
+    """One page of what happened, the oldest first, as `events` chooses it. Its `cursor` is `after` of the next."""
+    where = {"after": after, "since": since, "kinds": ",".join(kinds) or None, "job": job, "run": run, "limit": limit}
+    return get(to_address("/v1/events", where), has="items")
 
 
 class _Place:

@@ -38,6 +38,7 @@ KINDS = {
     "node.joined": "a node came, or came back",
     "node.draining": "a node takes nothing new, because it is about to stop",
     "node.gone": "a node left, or was silent for too long",
+    "node.leading": "a node was elected to lead the others; `term` says for which time",
     "node.wanted": "an operator wants something of a node; `reason` says what",
     "segment.assigned": "segments were given to a scheduler",
     "queue.created": "a queue was made",
@@ -84,7 +85,7 @@ class Event:
     kind: str
     state: State | None = None  # of a run
     reason: str = ""
-    fence: int | None = None  # of a run; of a job or a queue, its version
+    fence: int | None = None  # of a run; of a job or a queue, its version; of a leader, its term
     run_id: int | None = None
     job_id: int | None = None
     trigger_id: int | None = None

@@ -26,7 +26,7 @@ from horae.errors import Invalid
 
 WATCHED = "watched"
 FIELDS = frozenset({"watched"})
-PING = "watch:ping"  # for which the token of a job's address is made
+_PING = "watch:ping"  # for which the token of a job's address is made
 START, LOG = "watch:start", "watch:log"
 STATES = ("start", "success", "fail", "log")
 EARLY = 60 * SECOND  # by which a ping may come before the moment for which it counts: clocks differ
@@ -34,6 +34,11 @@ KEPT = 100 << 10  # bytes of what one ping says: the last ones
 MOST_KEPT = 1 << 20  # bytes of all that pings say of one run
 LEAST_GRACE, MOST_GRACE = 1.0, 30 * 86400.0  # seconds
 MOST_SECONDS = 1e9  # that something may take
+
+
+def address_name(edition: int) -> str:
+    """Return the name for which the token of a job's address is made, after it was made anew so often."""
+    return f"{_PING}:{edition}" if edition else _PING
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +102,26 @@ def end(spec: Json, answers: dict[str, Json]) -> Ended | None:
     if "late" in said:
         return _missed(spec, answers)
     told = said["value"]
-    code, seconds = told.get("exit_code"), told.get("seconds")
-    result = {name: value for name, value in (("seconds", seconds),) if value is not None} or None
+    code, seconds = told.get("exit_code"), _seconds(told, answers)
+    result = None if seconds is None else {"seconds": seconds}
     if told["state"] == "success":
         return Ended(State.SUCCEEDED, result=result, exit_code=code)
     how = f" with exit code {code}" if code is not None else ""
     return Ended(State.FAILED, Reason.EXIT, f"it failed{how}, as whoever runs it tells", result, code)
+
+
+def _seconds(told: Json, answers: dict[str, Json]) -> float | None:
+    """Return how long it took, as whoever ran it tells, or from the ping of its start to that of its end."""
+    if told.get("seconds") is not None or START not in answers:
+        seconds: float | None = told.get("seconds")
+        return seconds
+    return max(0.0, (answers[WATCH_END]["at"] - answers[START]["at"]) / SECOND)
+
+
+def began_at(ended: Ended, at: Moment) -> Moment | None:
+    """Return when it began that has ended now; None where nobody knows how long it took."""
+    seconds = (ended.result or {}).get("seconds")
+    return None if seconds is None else max(0, at - round(seconds * SECOND))
 
 
 def _missed(spec: Json, answers: dict[str, Json]) -> Ended:

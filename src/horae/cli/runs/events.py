@@ -72,7 +72,8 @@ def _show(session: Session, event: Json, cursor: str | None) -> None:
 
 def _words(event: Json) -> list[str]:
     data = event["data"]
-    reason = data.get("reason") or data.get("because") or data.get("wanted") or ""
+    term = f"term {data['term']}" if "term" in data else ""
+    reason = data.get("reason") or data.get("because") or data.get("wanted") or term
     state = data.get("state") or ""
     said = f"{state} ({reason})" if state and reason else state or reason
     return [

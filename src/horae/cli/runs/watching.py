@@ -33,13 +33,18 @@ LINGER_SECONDS = 1.0  # after its end, for the last of its output
 PIECE_BYTES = 1 << 16
 
 
-def ping_url(session: Session, job: JobArgument) -> None:
+def ping_url(
+    session: Session,
+    job: JobArgument,
+    rotate: Annotated[bool, Option("--rotate", help="Make a new address; the one of before is nothing then.")] = False,
+) -> None:
     """Show the address at which whoever runs a watched job tells of it, without a login.
 
     POST to it when the job has succeeded; to …/start, …/fail and …/log for the rest.
     """
     with session.client() as client:
-        found = client.json.ping_address(client.json.find_job(job)["id"])
+        job_id = client.json.find_job(job)["id"]
+        found = client.json.rotate_ping(job_id) if rotate else client.json.ping_address(job_id)
     address = session.address_of(found["path"])
     if session.as_json:
         session.screen.json({"job_id": found["job_id"], "address": address})
@@ -165,5 +170,5 @@ def _write(target: int, data: bytes) -> None:
 
 
 def register(app: click.Group) -> None:
-    command(app, "ping-url", "horae ping-url nightly-backup")(ping_url)
+    command(app, "ping-url", "horae ping-url nightly-backup --rotate")(ping_url)
     command(app, "exec", "horae exec --watch $URL -- ./backup.sh --all", shared=(CA_FILE,))(execute)

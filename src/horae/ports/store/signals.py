@@ -32,6 +32,12 @@ class Signals(Protocol):
     async def load_awaiting_of(self, run_id: int, name: str, limit: int) -> list[Run]:
         """The same of one run and its tasks."""
 
+    async def load_edition(self, job_id: int) -> int:
+        """How often the address of a watched job was made anew; 0 for most."""
+
+    async def next_edition(self, job_id: int) -> int:
+        """Make it anew: whoever has the one of before has nothing."""
+
     async def list_turns(self, run_id: int) -> list[Attempt]:
         """What attempts did before they waited, oldest first: of each the part that wrote some output. Parts of one
         attempt have its number."""

@@ -153,7 +153,7 @@ def _cluster_data(event: Event) -> dict[str, Any]:
         return {"node": event.name, "segments": list(event.segments)}
     data: dict[str, Any] = {subject: event.name}
     if event.fence is not None:
-        data["version"] = event.fence
+        data["term" if subject == "node" else "version"] = event.fence
     if event.reason:
         data["wanted" if subject == "node" else "state"] = event.reason
     return data

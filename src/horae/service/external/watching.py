@@ -30,6 +30,7 @@ from horae.errors import Conflict, NotFound
 from horae.ports.outputs import OutputWriter
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.runs import Runs
+from horae.ports.store.signals import Signals
 from horae.service.jobs import Jobs
 from horae.service.jobs.callbacks import nothing_there
 from horae.service.jobs.orders import RunRequest
@@ -40,25 +41,38 @@ LIVE = (State.QUEUED, State.RUNNING, State.BLOCKED)
 
 
 class Watching:
-    def __init__(self, jobs: Jobs, files: OutputWriter, *, place: str) -> None:
+    def __init__(self, jobs: Jobs, store: Signals, files: OutputWriter, *, place: str) -> None:
         """`place` is the node whose directory holds the output, empty where all nodes share one."""
         self._jobs = jobs
+        self._store = store
         self._files = files
         self._place = place
 
     async def make_token(self, job_id: int) -> str:
-        """Return the secret part of the address of a job; always the same."""
+        """Return the secret part of the address of a job: the same until it is made anew."""
+        await self._check(job_id)
+        return await self._token(job_id, await self._store.load_edition(job_id))
+
+    async def rotate(self, job_id: int) -> str:
+        """Make the address of a job anew. The one of before is nothing from now on."""
+        await self._check(job_id)
+        return await self._token(job_id, await self._store.next_edition(job_id))
+
+    async def _token(self, job_id: int, edition: int) -> str:
+        return await self._jobs.callbacks.make_token(-job_id, watched.address_name(edition))
+
+    async def _check(self, job_id: int) -> None:
         job = await self._jobs.get(job_id)
         if job.kind != watched.WATCHED:
             raise Conflict(
                 f"job {job_id} is of kind {job.kind}: Horae runs it itself, and nobody has to tell of it",
                 code="E_NOT_WATCHED", hint="a job with `watched: {grace: 30m}` has a ping address",
             )  # fmt: skip
-        return await self._jobs.callbacks.make_token(-job_id, watched.PING)
 
     async def admit(self, job_id: int | None, token: str) -> Job:
         """Return the job to which an address belongs. NotFound where it is none."""
-        number = await self._jobs.callbacks.admit(None if job_id is None else -job_id, watched.PING, token)
+        name = watched.address_name(0 if job_id is None else await self._store.load_edition(job_id))
+        number = await self._jobs.callbacks.admit(None if job_id is None else -job_id, name, token)
         try:
             job = await self._jobs.get(-number)
         except NotFound:
@@ -150,7 +164,7 @@ class Watches:
             return Result(a.run_id, a.fence, State.BLOCKED, wait.reason, now, now, wait=wait)
         result = None if ended.result is None else msgspec.json.encode(ended.result).decode()
         return Result(
-            a.run_id, a.fence, ended.state, ended.reason, now, now, ended.exit_code,
+            a.run_id, a.fence, ended.state, ended.reason, watched.began_at(ended, now), now, ended.exit_code,
             ended.message, result, watched.output_of(answers), final=True,
         )  # fmt: skip
 

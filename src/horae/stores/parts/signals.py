@@ -1,4 +1,4 @@
-"""Callers: runs that wait for runs which they called, and are told how those ended."""
+"""Callers: runs that wait for runs which they called, and are told how those ended; and addresses of watched jobs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ class CallPart(Database):
 
     async def load_awaiting_of(self, run_id: int, name: str, limit: int) -> list[Run]:
         return [run_from_row(row) for row in await self._get("load_awaiting_of", name, limit, run_id)]
+
+    async def load_edition(self, job_id: int) -> int:
+        rows = await self._get("load_edition", job_id)
+        return int(rows[0][0]) if rows else 0
+
+    async def next_edition(self, job_id: int) -> int:
+        return int((await self._put("next_edition", job_id))[0][0])
 
     async def answer_calls(self, rows: Sequence[Ending]) -> Answered:
         now = await self.now()

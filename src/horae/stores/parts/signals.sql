@@ -16,3 +16,10 @@ SELECT {run_columns_live} FROM live WHERE state = {blocked} AND awaits = $1 ORDE
 -- load_awaiting_of --
 SELECT {run_columns_live} FROM live WHERE state = {blocked} AND awaits = $1 AND (id = $3 OR parent_id = $3)
 ORDER BY id LIMIT $2;
+
+-- load_edition --
+SELECT edition FROM ping_editions WHERE job_id = $1;
+
+-- next_edition --
+INSERT INTO ping_editions (job_id, edition) VALUES ($1, 1)
+ON CONFLICT (job_id) DO UPDATE SET edition = ping_editions.edition + 1 RETURNING edition;

@@ -181,7 +181,8 @@ WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state
 
 -- finish --
 -- From live to history under the fence; a waiting successor takes the gate. The clock of whoever reports may be wrong:
--- an attempt did not begin before it was claimed, nor end later than now; it keeps its length, if that makes sense.
+-- an attempt did not begin before it was claimed, nor end later than now; it keeps its length, if that makes sense. What
+-- others run was begun by them, at a moment that is known or not.
 WITH c AS (
   SELECT COALESCE($11::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), x AS (
@@ -195,7 +196,8 @@ WITH c AS (
 ), d AS (
   DELETE FROM live r USING x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
   RETURNING r.id, r.job_id, r.trigger_id, r.due_at, r.created_at,
-    LEAST(GREATEST(x.started_at, r.started_at), (SELECT now FROM c)) AS started_at,
+    CASE WHEN r.kind = 'watched' THEN x.started_at ELSE LEAST(GREATEST(x.started_at, r.started_at), (SELECT now FROM c)) END
+      AS started_at,
     CASE WHEN x.finished_at < x.started_at THEN (SELECT now FROM c) ELSE
       LEAST(x.finished_at + GREATEST(r.started_at - COALESCE(x.started_at, x.finished_at), 0), (SELECT now FROM c))
     END AS finished_at, r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind,

@@ -57,15 +57,18 @@ WHERE live.id = x.id AND live.fence = x.fence AND live.state = {running}
   AND ($2 IS NULL OR $2 = (SELECT n.session FROM nodes n WHERE n.name = live.node));
 
 -- match_running --
-SELECT json_group_array(json_array(id, fence, CASE WHEN overlap >= 2 THEN job_id END, cancel, started_at, followed))
+-- What others run was begun by them, before it was claimed.
+SELECT json_group_array(json_array(id, fence, CASE WHEN overlap >= 2 THEN job_id END, cancel,
+  CASE WHEN kind <> 'watched' THEN started_at END, followed))
 FROM live WHERE state = {running} AND id IN (SELECT value FROM json_each($1));
 
 -- archive --
 -- From live to history with what the attempt reported.
 WITH x(id, state, reason, started_at, finished_at, exit_code, message, result, output) AS (VALUES {rows})
 INSERT INTO history ({history_columns})
-SELECT r.id, r.job_id, r.trigger_id, r.due_at, r.created_at, COALESCE(x.started_at, r.started_at), x.finished_at, NULL,
-  r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind,
+SELECT r.id, r.job_id, r.trigger_id, r.due_at, r.created_at,
+  CASE WHEN r.kind = 'watched' THEN x.started_at ELSE COALESCE(x.started_at, r.started_at) END, x.finished_at, NULL, r.fence,
+  x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind,
   CASE WHEN x.state = {cancelled} AND r.cancel THEN r.reason ELSE x.reason END, r.node,
   CASE WHEN x.state = {cancelled} AND r.cancel_note IS NOT NULL THEN r.cancel_note || COALESCE('; ' || NULLIF(x.message, ''), '')
     ELSE x.message END, x.result, x.output, r.data,

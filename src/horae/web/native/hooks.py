@@ -73,16 +73,22 @@ class Pings:
         return [
             op("GET", "/v1/jobs/{job_id}/ping", self.show, "jobs", "The address to tell of a watched job",
                "PingAddress", errors=(409,), needs=Permission.WRITE),
+            op("POST", "/v1/jobs/{job_id}/ping", self.rotate, "jobs", "Give a watched job a new address",
+               "PingAddress", errors=(409,), needs=Permission.WRITE),
             op("POST", address, self.hear, "runs", "Tell of a watched job", "PingAnswer", 202, **shared),
             op("POST", f"{address}/{{state}}", self.hear, "runs", "Tell that a watched job began or ended",
                "PingAnswer", 202, **shared),
         ]  # fmt: skip
 
     async def show(self, request: http.Request) -> http.Answer:
-        """Whoever has it can tell how the job goes, without a login. It is always the same."""
+        """Whoever has it can tell how the job goes, without a login. It stays the same until it is made anew."""
         job_id = request.path_id("job_id")
-        token = await self._watching.make_token(job_id)
-        return http.reply(200, schemas.PingAddress(job_id, f"/v1/pings/{job_id}/{token}"))
+        return _address(job_id, await self._watching.make_token(job_id))
+
+    async def rotate(self, request: http.Request) -> http.Answer:
+        """The address of before is nothing from now on."""
+        job_id = request.path_id("job_id")
+        return _address(job_id, await self._watching.rotate(job_id))
 
     async def hear(self, request: http.Request) -> http.Answer:
         """The body is the end of its output, of which the last 100 KiB are kept."""
@@ -94,6 +100,10 @@ class Pings:
         said = await request.read(hooks.MAX_BODY)
         run = await self._watching.hear(job, ping, said, request.idempotency_key())
         return http.reply(202, schemas.PingAnswer(run.id, run.state.word))
+
+
+def _address(job_id: int, token: str) -> http.Answer:
+    return http.reply(200, schemas.PingAddress(job_id, f"/v1/pings/{job_id}/{token}"))
 
 
 def _id(request: http.Request, name: str) -> int | None:
