@@ -183,18 +183,19 @@ WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state
 -- From live to history under the fence; a waiting successor takes the gate. The clock of whoever reports may be wrong:
 -- an attempt did not begin before it was claimed, nor end later than now; it keeps its length, if that makes sense. What
 -- others run was begun by them, at a moment that is known or not.
+-- Numbers come as the text of an array (stores.postgres.arrays), which is read once.
 WITH c AS (
   SELECT COALESCE($11::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
-), x AS (
+), x AS MATERIALIZED (
   SELECT id, fence, COALESCE(state, 10::smallint) AS state, COALESCE(reason, '') AS reason,
     started_at - GREATEST(finished_at - (SELECT now FROM c), 0) AS started_at,
     LEAST(finished_at, (SELECT now FROM c)) AS finished_at,
     exit_code, COALESCE(message, '') AS message, result, output
-  FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[], $7::int[], $8::text[],
-              $9::text[], $10::text[])
-    AS t(id, fence, state, reason, started_at, finished_at, exit_code, message, result, output)
+  FROM unnest($1::text::bigint[], $2::text::int[], $3::text::smallint[], $4::text::bigint[], $5::text::bigint[],
+              $6::text::int[], $7::text[], $8::text[], $9::text[], $10::text[])
+    AS t(id, fence, state, started_at, finished_at, exit_code, reason, message, result, output)
 ), d AS (
-  DELETE FROM live r USING x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
+  DELETE FROM live r USING x WHERE r.id = ANY(ARRAY(SELECT id FROM x)) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
   RETURNING r.id, r.job_id, r.trigger_id, r.due_at, r.created_at,
     CASE WHEN r.kind = 'watched' THEN x.started_at ELSE LEAST(GREATEST(x.started_at, r.started_at), (SELECT now FROM c)) END
       AS started_at,

@@ -11,7 +11,7 @@ from horae.core.policy.order import share_of
 from horae.core.runs.orders import Definition, Due, Fire, Fired, Lend, MadeRun, Outcome
 from horae.stores.orders import FOLLOWING, full, waiting_outcome
 from horae.stores.parts.loans import LoanPart
-from horae.stores.postgres.arrays import fire_arrays
+from horae.stores.postgres.arrays import fire_arrays, numbers
 from horae.stores.postgres.definitions import PostgresDefinitions
 from horae.stores.postgres.lanes import Connection
 from horae.stores.rows import definition_from_row
@@ -35,7 +35,8 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
     async def fire(
         self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None, lend: Lend | None = None
     ) -> Fired:
-        arrays = [*fire_arrays(fires, self._lines), list(terms or ()), list((terms or {}).values())]
+        owned = terms or {}
+        arrays = [*fire_arrays(fires, self._lines), numbers([*owned]), numbers([*owned.values()])]
         if lend is None and not any(f.passed or f.reserve or f.run.overlap >= Overlap.QUEUE for f in fires):
             return await self._fire_plainly(arrays, is_apart=len({f.run.job_id for f in fires}) == len(fires))
 

@@ -34,6 +34,7 @@ FROM due d WHERE d.trigger_id = ANY($1::bigint[]);
 -- are locked in one order, before anything else, and move on with the runs that were made.
 -- Where all are of different jobs ($30), gates are looked at first: an insert that may meet another writes a record more
 -- for each run. Whoever takes a gate meanwhile makes it fail, and it is tried again the other way.
+-- Numbers come as the text of an array (stores.postgres.arrays), which is read once.
 WITH s AS MATERIALIZED (
   SELECT array_agg(GREATEST(g.now_at,
     (SELECT h.pass FROM shares h WHERE h.kind = g.kind AND h.queue = g.queue AND h.priority = g.priority AND h.key = g.key
@@ -48,21 +49,22 @@ WITH s AS MATERIALIZED (
     unborn IS NULL AS born, COALESCE(overlap, 0::smallint) AS overlap, start_by, data, needs, demand, followed, depends, reserve,
     COALESCE(newest, cur_at) AS newest, COALESCE(reserved, nextval('run_id')) AS run_id, COALESCE(share, 1) AS share,
     (SELECT at FROM s)[COALESCE(share, 1)] + COALESCE(nth, number) * ($26::bigint[])[COALESCE(share, 1)] AS pass
-  FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-              $9::bool[], $10::smallint[], $11::bigint[], $12::text[], $13::text[], $14::bigint[], $15::bool[],
-              $16::bigint[], $17::bigint[], $18::bool[], $19::bool[], $20::int[], $21::int[])
-    WITH ORDINALITY AS t(trigger_id, segment, version, cur_at, next_at, last_at, due_at, unborn, overlap, start_by, data,
-                         needs, reserved, reserve, newest, demand, followed, depends, share, nth, number)
+  FROM unnest($2::text[], $3::text[], $4::text::bigint[], $5::text::smallint[], $6::text::int[], $7::text::bigint[],
+              $8::text::bigint[], $9::text::bigint[], $10::text::bigint[], $11::text::bool[], $12::text::smallint[],
+              $13::text::bigint[], $14::text::bigint[], $15::text::bool[], $16::text::bigint[], $17::text::bigint[],
+              $18::text::bool[], $19::text::bool[], $20::text::int[], $21::text::int[])
+    WITH ORDINALITY AS t(data, needs, trigger_id, segment, version, cur_at, next_at, last_at, due_at, unborn, overlap,
+                         start_by, reserved, reserve, newest, demand, followed, depends, share, nth, number)
 ), c AS (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), stale AS (
-  SELECT s.segment FROM segments s JOIN unnest($28::smallint[], $29::bigint[]) AS g(segment, term) USING (segment)
+  SELECT s.segment FROM segments s JOIN unnest($28::text::smallint[], $29::text::bigint[]) AS g(segment, term) USING (segment)
   WHERE s.term <> g.term
 ), fired AS (
   UPDATE due d
   SET next_at = v.next_at, last_at = COALESCE(v.last_at, d.last_at), reserved = CASE WHEN v.reserve THEN v.run_id END
   FROM v
-  WHERE d.trigger_id = ANY($2::bigint[]) AND d.segment = v.segment AND d.next_at = v.cur_at
+  WHERE d.trigger_id = ANY(ARRAY(SELECT trigger_id FROM v)) AND d.segment = v.segment AND d.next_at = v.cur_at
     AND d.trigger_id = v.trigger_id AND d.version = v.version AND v.newest <= (SELECT now FROM c)
     AND v.newest < v.next_at AND v.segment <> ALL (ARRAY(SELECT segment FROM stale))
   RETURNING d.job_id, v.*
