@@ -80,6 +80,9 @@ class Config:
     artifact_limit: int
     cache_limit: int
     log_format: str
+    access_log: str  # "off", "stderr" or a path
+    otlp_endpoint: str  # empty: nothing is told
+    trace_ratio: float
     startup_timeout: float
     allowed_hosts: tuple[str, ...]
     require_token: bool

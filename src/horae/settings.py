@@ -20,12 +20,14 @@ from horae.values import (
     FLAG,
     PORT,
     ROLES,
+    SHARE,
     SQLITE,
     Kind,
     choice,
     duration,
     mask_address,
     mask_database,
+    read_access_log,
     read_allowed_hosts,
     read_allowed_networks,
     read_buckets,
@@ -131,6 +133,16 @@ def _default_hdfs_user(_: Values) -> str:
     return os.environ.get("HADOOP_USER_NAME") or own
 
 
+def _default_otlp(_: Values) -> str | None:
+    """Return what OpenTelemetry's own variables say."""
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    if traces := os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        return traces
+    general = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    return f"{general.rstrip('/')}/v1/traces" if general else None
+
+
 def _nothing(_: Values) -> None:
     return None
 
@@ -222,6 +234,13 @@ SETTINGS: tuple[Setting, ...] = (
             "Most bytes of build caches that an agent keeps."),
     Setting("log_format", choice(*LOG_FORMATS), "text",
             "How Horae writes its own log."),
+    Setting("access_log", Kind("off|stderr|FILE", read_access_log), "off",
+            "Where a line of JSON is written for each HTTP request: nowhere, to standard error, or to a file."),
+    Setting("otlp_endpoint", Kind("URL", read_endpoint), _default_otlp,
+            "Address of an OpenTelemetry collector that is told of traces by OTLP over HTTP, http://host:4318; with a "
+            "path, all of it.", "OTEL_EXPORTER_OTLP_ENDPOINT of the environment, else none: nothing is told"),
+    Setting("trace_ratio", SHARE, 1.0,
+            "Share of traces that are told, by trace id: all spans of a trace, or none. Agents follow their server."),
     Setting("startup_timeout", duration(0, 3600), 30,
             "How long to wait for the database at start."),
     Setting("allowed_hosts", Kind("LIST", read_allowed_hosts, _list_of), [],

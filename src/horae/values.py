@@ -66,6 +66,15 @@ def whole(low: int, high: int) -> Kind:
     return Kind("N", read)
 
 
+def read_share(value: object) -> float:
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{0,3}\.?[0-9]{0,9}", value.strip()) and value.strip(". "):
+        value = float(value)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise Refused("a number from 0 to 1, such as 0.1")
+    return float(value)
+
+
+SHARE = Kind("SHARE", read_share, "{:g}".format)
 _RESOURCES = "resources by name, such as gpu=1,memory=8GiB"
 _BYTES = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 PORT = whole(1, 65535)
@@ -268,6 +277,11 @@ def read_endpoint(value: object) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise Refused("an address such as http://127.0.0.1:8333", code="E_URL")
     return str(value).rstrip("/")
+
+
+def read_access_log(value: object) -> str:
+    """Return where requests are written down: nowhere, standard error, or the path of a file."""
+    return str(value) if value in ("off", "stderr") else str(read_path(value))
 
 
 def read_existing_directory(value: object) -> Path:

@@ -22,6 +22,7 @@ import pytest
 
 from horae.core.model import Json, Phase, Reason, State
 from horae.core.runs.orders import Assignment, Result
+from horae.core.runs.traces import span_id
 from horae.executors.attempts.executor import SectionExecutor
 from horae.executors.attempts.secretfiles import SecretFiles
 from horae.executors.attempts.sections import Section
@@ -532,7 +533,7 @@ async def test_the_environment_is_clean_and_tells_the_attempt_who_it_is(
         "HORAE_SCHEDULED_FOR": "2027-01-15T08:00:00Z",
         "HORAE_STEP": "s1",
         "HORAE_RUN_DATA": '{"k": "v w"}',
-        "TRACEPARENT": "00-686f7261650000000000000000000001-0000000000000003-01",
+        "TRACEPARENT": f"00-686f7261650000000000000000000001-{span_id(1, 3)}-01",
     }
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from horae.core.model import Json, Reason, State
 from horae.core.runs.orders import Result
+from horae.core.runs.traces import span_id
 from horae.core.work.specs import parse_job
 from horae.executors.http import connections
 from horae.executors.http.executor import HttpExecutor
@@ -202,7 +203,7 @@ async def test_the_server_is_told_of_the_run_unless_the_job_says_otherwise(rig: 
     assert first.headers["X-Horae-Attempt"] == "2"
     assert first.headers["X-Horae-Scheduled-For"].endswith("Z")
     assert first.headers["Idempotency-Key"] == "686f726165000000000000000000004d"
-    assert first.headers["traceparent"] == "00-686f726165000000000000000000004d-0000000000000003-01"
+    assert first.headers["traceparent"] == f"00-686f726165000000000000000000004d-{span_id(77, 3)}-01"
     assert first.headers["Host"] == f"127.0.0.1:{place.port}"
     assert second.headers["idempotency-key"] == "mine"
     assert second.headers["User-Agent"] == "me"

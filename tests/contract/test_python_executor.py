@@ -18,6 +18,7 @@ import pytest
 
 from horae.core.model import Moment, Reason, State
 from horae.core.runs.orders import Assignment, Result
+from horae.core.runs.traces import span_id
 from horae.executors.handlers import processes
 from horae.executors.handlers.python import PythonExecutor
 from horae.executors.processes.keeper import list_children, look_at
@@ -824,7 +825,11 @@ async def test_a_class_handler_gets_its_data_as_text(rig: Rig) -> None:
 async def test_a_class_handler_is_given_its_run_and_a_logger_that_writes_its_trace(rig: Rig) -> None:
     result = await rig.run("Told")
     trace = f"686f726165000000{result.run_id:016x}"
-    assert json.loads(result.result or "")[1:] == [False, trace, f"00-{trace}-{result.fence:016x}-01"]
+    assert json.loads(result.result or "")[1:] == [
+        False,
+        trace,
+        f"00-{trace}-{span_id(result.run_id, result.fence)}-01",
+    ]
     assert f"INFO subjects.Told: told trace_id={trace}\n" in await rig.log(result.run_id)
 
 

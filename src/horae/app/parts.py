@@ -41,6 +41,7 @@ from horae.executors.sync import Syncs
 from horae.handlers import Function
 from horae.ports.clock import Clock
 from horae.ports.outputs import OutputWriter, Spool
+from horae.ports.telemetry import SpanSink
 from horae.ports.transport import Link
 from horae.ports.work import Executor, Keeper, Sandbox, Sandboxes, Trust
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
@@ -65,13 +66,14 @@ class Work:
 
     def make_agent(
         self, config: Config, node: Node, link: Link, outputs: OutputWriter, clock: Clock, place: Path | None,
-        spool: Spool | None = None, installation: str = "",
+        spool: Spool | None = None, installation: str = "", spans: SpanSink | None = None,
     ) -> Agent:  # fmt: skip
         """`place` is where this agent writes what its work says, if that is a directory."""
         return Agent(
             node, link, self.executors, outputs, self.keeper, clock, lease_seconds=config.lease,
             output_limit=config.output_limit, spool=spool, sandboxes=tuple(self.sandboxes.named.values()),
             examine=make_probe(config, self.keeper, place).examine, installation=installation,
+            spans=spans, trace_ratio=None if spans is None else config.trace_ratio,
         )  # fmt: skip
 
 

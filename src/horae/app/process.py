@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 import structlog
@@ -32,6 +33,7 @@ from horae.config import Config
 from horae.contracts import CONTRACTS
 from horae.errors import ConfigError, Unavailable
 from horae.ports.store.inbox import InboxGrants
+from horae.ports.telemetry import SpanSink
 from horae.ports.work import Sandboxes
 from horae.service.access import Access
 from horae.service.jobs.declarations import Declarations
@@ -39,6 +41,7 @@ from horae.stores.postgres import PostgresStore
 from horae.tls import server_context
 from horae.web.app import Gate, create_app
 from horae.web.connections import HEAD_SECONDS, Crowd, Protocol
+from horae.web.observing import AccessLog, Observer, RequestSpans
 from horae.web.probe import Probe
 
 log = structlog.get_logger()
@@ -67,6 +70,7 @@ async def serve(config: Config, on_ready: Callable[[Config, Sandboxes], None] | 
             app.services, CONTRACTS, version=version("horae"), allowed_hosts=config.allowed_hosts,
             loopback_only=config.is_loopback, free_pass=config.free_pass,
         )  # fmt: skip
+        gate.observer = _make_observer(config, app.spans, stack)
         server = make_http_server(gate, secure)
         async with asyncio.TaskGroup() as group:
             tasks = app.run_roles(group)
@@ -91,6 +95,22 @@ async def serve(config: Config, on_ready: Callable[[Config, Sandboxes], None] | 
             f"stopped, but nobody could be told: {untold.message}",
             hint="nothing to do: others take over what this node held when its lease is over",
         )
+
+
+def _make_observer(config: Config, spans: SpanSink | None, stack: AsyncExitStack) -> Observer | None:
+    """Return who is told of requests, if anybody is."""
+    access = None
+    if config.access_log != "off":
+        try:
+            access = AccessLog(None if config.access_log == "stderr" else Path(config.access_log))
+        except OSError as error:
+            message = f"the access log {config.access_log} cannot be written: {error.strerror}"
+            hint = "name a file in a directory that is there and yours, or stderr, or off"
+            raise ConfigError(message, path="access_log", hint=hint) from error
+        stack.callback(access.close)
+    if access is None and spans is None:
+        return None
+    return Observer(access, None if spans is None else RequestSpans(spans))
 
 
 def _secure(config: Config) -> ssl.SSLContext | None:

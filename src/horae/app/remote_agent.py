@@ -21,6 +21,7 @@ from horae.app.parts import all_labels, list_handlers, make_reach, make_work, of
 from horae.app.process import HttpServer, listen, make_http_server, on_signals, set_up_logging
 from horae.app.roles import REMOTE_POLL, AgentRole
 from horae.app.server import DRAIN, OUTPUT_SECONDS
+from horae.app.telemetry import close_spans, connect_spans, open_spans
 from horae.config import Config
 from horae.core.model import Node
 from horae.errors import Unavailable
@@ -32,6 +33,7 @@ from horae.web.probe import Probe
 
 if TYPE_CHECKING:
     from horae.links.session import RemoteLink
+    from horae.telemetry.otlp import OtlpSink
 
 log = structlog.get_logger()
 
@@ -75,16 +77,19 @@ async def serve_agent(
         slots=config.slots, version=version("horae"), address="", started_at=now, heartbeat_at=now, beat=0,
         resources=offered(config), capacity={kind: executor.slots for kind, executor in executors.items()},
     )  # fmt: skip
-    agent = work.make_agent(config, node, link, spool, clock, directory / "spool", spool)
+    spans = open_spans(config)
+    agent = work.make_agent(config, node, link, spool, clock, directory / "spool", spool, spans=spans)
     link.handlers = partial(list_handlers, executors)
     if isinstance(link, NatsLink):
         link.room = agent.capacity
     async with AsyncExitStack() as stack:
+        if spans is not None:
+            stack.push_async_callback(close_spans, spans)
         stack.push_async_callback(keeper.close)
         async with asyncio.TaskGroup() as group:
             tasks: list[asyncio.Task[Any]] = [group.create_task(link.run()), group.create_task(spool.tidy())]
             if listener is not None:
-                tasks.append(group.create_task(_make_probe(agent, keeper, node.slots).serve(sockets=[listener])))
+                tasks.append(group.create_task(_make_probe(agent, keeper, node.slots, spans).serve(sockets=[listener])))
             await files.take_up()
             await _until_joined(agent, link, keeper, stop)
             role = AgentRole(agent, link, clock, interval=config.heartbeat_interval, poll=REMOTE_POLL)
@@ -125,8 +130,9 @@ async def _join(agent: Agent, link: RemoteLink, keeper: KeeperProcess) -> None:
             await asyncio.sleep(0.2)
 
 
-def _make_probe(agent: Agent, keeper: KeeperProcess, slots: int) -> HttpServer:
+def _make_probe(agent: Agent, keeper: KeeperProcess, slots: int, spans: OtlpSink | None) -> HttpServer:
     metrics = Metrics()
+    connect_spans(metrics, spans)
     metrics.busy, metrics.slots = lambda: agent.busy, slots
     return make_http_server(
         Probe(lambda: "ok" if keeper.is_alive else "the keeper of this agent is gone", metrics.text), None

@@ -41,6 +41,7 @@ from horae.app.roles import (
     persist,
 )
 from horae.app.store import decide_retention, open_agreed, patiently, timers_of
+from horae.app.telemetry import close_spans, connect_spans, open_spans
 from horae.config import Config
 from horae.contracts import DIALECTS
 from horae.contracts.rpc.calls import Calls
@@ -95,6 +96,7 @@ from horae.service.secrets.named import Secrets
 from horae.service.secrets.rotation import Rotation
 from horae.service.secrets.sealing import CALLBACKS, Sealing
 from horae.service.sources import Sources
+from horae.service.tracing import Tracing
 from horae.service.workflows.calls import Callers
 from horae.service.workflows.dependencies import Dependencies
 from horae.service.workflows.driver import Begin, Driver
@@ -137,6 +139,7 @@ class App:
         self.queue = open_queue(config)
         self.broker = make_broker(config, roles, self.queue, clock, lambda: self.cluster.is_leader, installation)
         self.metrics = Metrics()
+        self.spans = open_spans(config)
         self.files = open_files(config.files, endpoint=config.files_endpoint, spool=config.data / "spool" / "outputs")
         self._place_of_output = "" if self.files.is_shared else config.node
         # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
@@ -148,6 +151,7 @@ class App:
         self._make_agent(make_work(config, clock, reach, umask=work_umask, find_here=find_here))
         self.tellers = make_tellers(config, clock, has_one_user=has_one_user)
         self._make_services(roles)
+        self.tracing = self._make_tracing(roles)
         self._connect_metrics()
 
     def _make_roles(self, store: Store) -> None:
@@ -196,8 +200,9 @@ class App:
         self.describer = work.describer
         place = None if "://" in config.files else Path(config.files)
         self.agent = work.make_agent(
-            config, self._node(), self.link, self.files, self.clock, place, installation=self._installation
-        )
+            config, self._node(), self.link, self.files, self.clock, place, installation=self._installation,
+            spans=self.spans,
+        )  # fmt: skip
 
     def _make_services(self, store: Store) -> None:
         """What doors ask: of users by their own store, of workers and programs by that of the roles."""
@@ -234,8 +239,20 @@ class App:
             lake_lease=config.lake_lease,
         )  # fmt: skip
 
+    def _make_tracing(self, store: Store) -> Tracing | None:
+        """Whoever tells of runs, where somebody is told."""
+        if self.spans is None:
+            return None
+        tracing = Tracing(
+            store, self.spans, self.queue, self.clock, installation=self._installation, ratio=self.config.trace_ratio,
+            is_leader=lambda: self.cluster.is_leader,
+        )  # fmt: skip
+        self.services.jobs.orders.note_made = tracing.note_orders
+        return tracing
+
     def _connect_metrics(self) -> None:
         """What is read when somebody asks, not counted as it happens."""
+        connect_spans(self.metrics, self.spans)
         self.metrics.busy = lambda: self.agent.busy
         self.metrics.rebalances = lambda: self.cluster.rebalances + self.services.external_members.moves
         self.metrics.leads = lambda: self.cluster.is_leader
@@ -364,6 +381,8 @@ class App:
         tasks["learning"] = group.create_task(learning.run())
         tasks["events"] = group.create_task(persist("events", self.services.events.step, self.clock))
         tasks["alerts"] = group.create_task(self._alert_role().run())
+        if self.tracing is not None:
+            tasks["traces"] = group.create_task(persist("traces", self.tracing.step, self.clock))
         if "coordinator" in config.roles:
             # Alone on its store, it has nobody to watch.
             look = interval if config.sqlite_path else min(1.0, config.lease / 15)
@@ -419,7 +438,7 @@ class App:
         free_pass = FreePass(config.free_pass, config.host, config.grpc_port)
         agents = Agents(
             self.execution, self.store.for_roles(), self.queue, self.files, self.clock, node=config.node,
-            version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval, self._installation),
+            version=version("horae"), terms=self._terms(),
             admit=self._admit, needs_no_token=free_pass.covers, still_good=self.services.access.still_good,
             limits=Limits(config.output_limit, config.artifact_limit),
         )  # fmt: skip
@@ -442,6 +461,11 @@ class App:
         self._is_reached = True
         log.info("rpc.up", node=config.node, address=config.grpc_address)
         return server
+
+    def _terms(self) -> Terms:
+        config = self.config
+        ratio = None if self.spans is None else config.trace_ratio
+        return Terms(config.lease, config.heartbeat_interval, self._installation, ratio)
 
     async def _admit(self, token: str | None, peer: str) -> Token:
         return await self.services.access.check(token, "agent", peer)
@@ -484,7 +508,7 @@ class App:
         await end_task(tasks.get("push"))
         await end_task(tasks.get("outside"))
         await end_task(tasks.get("coordinator"))
-        for name in ("handover", "attendance", "publishing", "events"):
+        for name in ("handover", "attendance", "publishing", "events", "traces"):
             await end_task(tasks.get(name))
         await self.files.settle(OUTPUT_SECONDS)
         await attempt(self.broker.drain_events())
@@ -517,6 +541,8 @@ async def assembled(
             installation=installation, is_served=is_served, find_here=find_here,
         )  # fmt: skip
         stack.callback(app.let_go)
+        if app.spans is not None:
+            stack.push_async_callback(close_spans, app.spans)
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.outside_workers.close)
         stack.push_async_callback(app.tellers.close)

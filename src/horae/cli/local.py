@@ -43,6 +43,7 @@ AGENT_SETTINGS = [
         "kinds",
         "files",
         "files_endpoint",
+        "otlp_endpoint",
         "handler_slots",
         "workers",
         "jobs_directory",

@@ -63,6 +63,7 @@ class Context:
         "_callbacks",
         "_channel",
         "_installation",
+        "_trace",
         "_waits",
         "attempt",
         "data",
@@ -91,8 +92,10 @@ class Context:
         answers: str | None = None,
         begun_at: Moment = 0,
         callbacks: str | None = None,
+        trace: str = "",
     ) -> None:
         self._channel = channel
+        self._trace = trace  # the traceparent, where it is not that of the run alone
         self._installation = installation
         self._answers = answers  # JSON text: what the run was told while it waited
         self._begun_at = begun_at or due_at
@@ -115,13 +118,13 @@ class Context:
 
     @property
     def trace_id(self) -> str:
-        """The W3C trace id of the run, the same in all its attempts."""
-        return trace_id(self.run_id, self._installation)
+        """The W3C trace id of the run, the same in all its attempts; tasks of a workflow have that of the workflow."""
+        return self._trace[3:35] or trace_id(self.run_id, self._installation)
 
     @property
     def traceparent(self) -> str:
         """The trace as it is handed on to other services; this attempt is the span."""
-        return traceparent(self.run_id, self.fence, self._installation)
+        return self._trace or traceparent(self.run_id, self.fence, self._installation)
 
     @property
     def cancelled(self) -> bool:

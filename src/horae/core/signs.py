@@ -45,3 +45,4 @@ class Terms(NamedTuple):
     lease_seconds: float
     heartbeat_seconds: float
     installation: str = ""  # its part of trace ids
+    trace_ratio: float | None = None  # the share of traces of which it tells (core.runs.traces); None: of none

@@ -50,6 +50,7 @@ def read_assignment(it: pb.Assignment) -> Assignment:
         source=it.source if it.HasField("source") else None, cursor=it.cursor if it.HasField("cursor") else None,
         owner=it.owner, answers=it.answers if it.HasField("answers") else None,
         callbacks=it.callbacks if it.HasField("callbacks") else None,
+        root=it.root if it.HasField("root") else None,
     )  # fmt: skip
 
 

@@ -170,7 +170,12 @@ class RemoteLink(ABC):
                 path="files", hint="start the agent without files: it sends its output to the server",
             )  # fmt: skip
         stream.is_welcome, stream.server, stream.room = True, welcome.node, welcome.window or wire.WINDOW
-        self._terms = Terms(welcome.lease_seconds, welcome.heartbeat_seconds, welcome.installation)
+        self._terms = Terms(
+            welcome.lease_seconds,
+            welcome.heartbeat_seconds,
+            welcome.installation,
+            welcome.trace_ratio if welcome.HasField("trace_ratio") else None,
+        )
         self._protocol = welcome.protocol
         stream.takes_ailments = welcome.ailments
         self._spool.begin(welcome.node, takes_files=welcome.files)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from horae.core.model import Json, Moment, Phase
+from horae.core.runs import traces
 from horae.core.runs.orders import Assignment, Result
 from horae.ports.outputs import Output
 
@@ -22,6 +23,18 @@ class Listener(Protocol):
     def note_phase(self, assignment: Assignment, phase: Phase) -> None: ...
 
     def note_progress(self, assignment: Assignment, progress: Json) -> None: ...
+
+    def note_step(self, assignment: Assignment, step: Step) -> None: ...
+
+
+class Step(NamedTuple):
+    """A part of an attempt, once it is over."""
+
+    number: int  # from 0
+    name: str
+    begun_at: Moment
+    ended_at: Moment
+    exit_code: int
 
 
 @dataclass(slots=True)
@@ -39,6 +52,21 @@ class Work:
     origin: Assignment | None = None  # the assignment with its secrets, where it may outlive this agent
     installation: str = ""  # its part of the trace id (core.runs.traces)
     facts: Json = field(default_factory=dict)  # what became known while it was done: part of its result
+    trace: str = ""  # its traceparent, where that is not of its run alone
+    has_spans: bool = False  # its agent tells of its steps
+
+    @property
+    def traceparent(self) -> str:
+        """By which what it starts is part of its trace."""
+        a = self.assignment
+        return self.trace or traces.traceparent(a.run_id, a.fence, self.installation, root=a.root)
+
+    def step_parent(self, number: int) -> str:
+        """As traceparent, of its nth step."""
+        if not self.has_spans:
+            return self.traceparent
+        a = self.assignment
+        return traces.with_span(self.traceparent, traces.span_id(a.run_id, a.fence, traces.step_part(number)))
 
     def note_phase(self, phase: Phase) -> None:
         """To be called when the work enters another phase."""
@@ -49,6 +77,11 @@ class Work:
         """How far it is (core.work.progress); the newest word counts."""
         if self.listener is not None:
             self.listener.note_progress(self.assignment, progress)
+
+    def note_step(self, step: Step) -> None:
+        """To be called when a step is over."""
+        if self.listener is not None:
+            self.listener.note_step(self.assignment, step)
 
 
 Done = Callable[[Result], None]

@@ -273,7 +273,7 @@ class Execution:
             metrics.lost += w.lost and w.result.run_id in finished.accepted
             metrics.retried += w.begun and not w.lost and w.result.run_id in finished.accepted
         for result in books.unlucky(finished.accepted):
-            _log_failure(result, self._installation)
+            _log_failure(result, books.roots.get(result.run_id), self._installation)
         if finished.accepted:
             self._queue.announce("events")
         metrics.count_ended([result.state for result in books.final if result.run_id in finished.accepted])
@@ -353,6 +353,7 @@ class _Books:
         self.final = list(final)
         self.waiting: list[Waiting] = []
         self.jobs: dict[int, int] = {}  # run → job, of those judged
+        self.roots: dict[int, int] = {}  # run → the one at the top, of tasks among them
         self.calls: Mapping[int, Calls] = NO_CALLS  # what they call
         self.breakers: set[int] = set()  # runs of jobs that pause themselves when they fail too often
 
@@ -375,6 +376,8 @@ class _Books:
     def judge(self, result: Result, held: Held) -> None:
         """Decide about an attempt that did not succeed."""
         self.jobs[result.run_id] = held.job_id
+        if held.root is not None:
+            self.roots[result.run_id] = held.root
         if "pause_after_failures" in held.policy:
             self.breakers.add(result.run_id)
         if result.state is State.BLOCKED and result.wait is not None:
@@ -419,10 +422,10 @@ class _Books:
             self.final.append(result)
 
 
-def _log_failure(result: Result, installation: str) -> None:
+def _log_failure(result: Result, root: int | None, installation: str) -> None:
     """One line in our own log, under the trace id that the run's own lines and calls have."""
     log.warning(
-        "attempt.failed", run_id=result.run_id, trace_id=traces.trace_id(result.run_id, installation),
+        "attempt.failed", run_id=result.run_id, trace_id=traces.trace_id(root or result.run_id, installation),
         state=result.state.word, reason=str(result.reason), message=result.message,
     )  # fmt: skip
 

@@ -39,6 +39,7 @@ class Metrics:
         self.handed = self.refused = 0  # rows of the inbox that became runs, and that did not
         self.inbox = (0, 0, 0)  # rows, age of the oldest in µs, refused rows: as of the last look
         self.events_delay = 0.0  # seconds that the oldest event waits which cannot be read yet, as of the last look
+        self.spans: Callable[[], tuple[int, int]] = lambda: (0, 0)  # told to a collector, and dropped
         self.waiting: dict[str, int] = {}  # live runs by state, as of the last census
         self._late = Spread(LATENESS_BOUNDS)
         self._scans = Spread(LATENESS_BOUNDS)
@@ -92,6 +93,9 @@ class Metrics:
         yield live
         text = "Age of the oldest event that cannot be read yet, because a transaction is open; told by the leader."
         yield GaugeMetricFamily("horae_events_delay_seconds", text, value=self.events_delay)
+        told, dropped = self.spans()
+        yield _counter("horae_spans_sent", "Spans of traces that a collector has taken.", told)
+        yield _counter("horae_spans_dropped", "Spans of traces that no collector has taken in time.", dropped)
         yield from self._contract()
         yield from self._inbox()
         yield GaugeMetricFamily("horae_agent_busy", "Attempts this node executes now.", value=self.busy())

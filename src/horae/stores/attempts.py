@@ -14,7 +14,7 @@ from horae.core.work.kinds import BY_SERVERS
 from horae.stores.rows import Row
 
 # Columns of a run that was found for claims; RANK is its priority and that of its queue, the smallest first.
-RANK, PIN, RUN, _, _, _, _, DUE, KIND, _, _, _, _, _, QUEUE, PRIORITY, PASS, ANSWERS = range(18)
+RANK, PIN, RUN, _, _, _, _, DUE, KIND, _, _, _, _, _, QUEUE, PRIORITY, PASS, ANSWERS, ROOT = range(19)
 HEADS = 20  # runs of a demand that are looked at for a kind of work that nobody has,
 DEMANDS = 1000  # and demands
 

@@ -99,6 +99,14 @@ TOLD_LATE = (
     "COALESCE(substr(answers, 1, length(answers) - 1) || ',', '{') || '\"' || awaits || '\":{\"at\":' || "
     "CAST($1 AS bigint) || ',\"late\":true}}' END"
 )
+# Of a run that is a task, in a row `r` of `live`: the run at the top, which waits as long as any below it. Each by its
+# id, never by a join, which could begin with all tasks.
+ROOT = (
+    "CASE WHEN r.parent_id IS NOT NULL THEN (WITH RECURSIVE up(id, height) AS (SELECT r.parent_id, 1 "
+    "UNION ALL SELECT (SELECT l.parent_id FROM live l WHERE l.id = up.id), height + 1 FROM up WHERE up.id IS NOT NULL) "
+    "SELECT up.id FROM up WHERE up.id IS NOT NULL ORDER BY height DESC LIMIT 1) END"
+)
+ROOT_RETURNED = ROOT.replace("r.parent_id", "live.parent_id")  # SQLite's RETURNING knows no other names
 # From which anybody may take, whatever labels he has.
 OPEN_QUEUES = "(SELECT id, priority_offset FROM queues WHERE state <> 'paused' AND labels IS NULL)"
 
@@ -114,6 +122,8 @@ def _fill(statement: str, dialect: str) -> str:
         .replace("{open_queues}", OPEN_QUEUES)
         .replace("{by_servers}", f"({', '.join(repr(kind) for kind in sorted(BY_SERVERS))})")
         .replace("{told_late}", TOLD_LATE)
+        .replace("{root}", ROOT)
+        .replace("{root_returned}", ROOT_RETURNED)
         .replace("{waiting_state}", WAITING_STATE)
         .replace("{waiting_reason}", WAITING_REASON)
         .replace("{list}", "bigint[]" if dialect == "postgres" else "text")

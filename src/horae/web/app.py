@@ -40,6 +40,7 @@ from horae.values import is_loopback
 from horae.web import dashboard, http, native, openapi, params, peers, sessions
 from horae.web.connections import HEADER_BYTES, OWNER
 from horae.web.http import Receive, Scope, Send
+from horae.web.observing import Observer
 from horae.web.streams import STREAM_LIMIT, Streams
 
 HEADER_COUNT = 100
@@ -108,6 +109,7 @@ class Gate:
     ) -> None:
         self.api = api
         self.streams = streams
+        self.observer: Observer | None = None  # who is told of requests
         self._routes = routes
         self._access = access
         self._login_page = login_page
@@ -127,6 +129,13 @@ class Gate:
             raise NotImplementedError(f"only http is served here, not {scope['type']}")
         scope["horae.request_id"] = next(self._ids)
         request = http.Request(scope, receive, send)
+        if self.observer is None:
+            await self._respond(request)
+        else:
+            await self.observer.watch(request, self._respond)
+
+    async def _respond(self, request: http.Request) -> None:
+        scope = request.scope
         if self._is_public and scope.get("scheme") == "https":
             request.also = STAY_SECURE
         try:
@@ -143,7 +152,6 @@ class Gate:
             await answer.send(request)
         except Exception:  # the headers are out: all that is left is to break off
             log.exception("answer broke off", request_id=request.id, path=shown_path(scope["path"]))
-        return
 
     async def _answer(self, request: http.Request) -> http.Answer:
         scope = request.scope
@@ -152,6 +160,8 @@ class Gate:
         near = operation or next(iter(methods.values()), None) or self._routes.area_of(scope["path"])
         if near is not None:
             request.shape = near.shape
+        if methods:
+            scope[http.ROUTE] = next(iter(methods.values())).path
         self._check(request)
         await self._admit(request, near)
         if not methods:

@@ -47,6 +47,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
+ROUTE = "horae.route"  # in a scope: the template of its path, where there is something
 BODY_LIMIT = documents.MAX_BYTES
 BODY_SECONDS = 30.0  # a body that has not arrived by then is given up
 
@@ -230,6 +231,8 @@ class Request:
 
     args: dict[str, Any]
     shape: Shape = PROBLEM
+    status = 0  # of the answer, once that has begun
+    sent = 0  # bytes of its body
     who: Principal | None = None  # None: a stranger, at an operation that is open
     token: model.Token | None = None  # that it came with
     has_session: bool = False  # it came with the cookie of one, in place of the token
@@ -252,9 +255,11 @@ class Request:
         return bool(self.scope["method"] == "HEAD")
 
     async def send(self, message: dict[str, Any]) -> None:
+        self.sent += len(message["body"])
         await self._send(message)
 
     async def start(self, status: int, headers: RawHeaders) -> None:
+        self.status = status
         named = (b"x-request-id", self.id.encode())
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.also, named]})
 

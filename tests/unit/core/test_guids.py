@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from horae.contracts.admin.guids import LARGEST_ID, Kind, guid, number_of
 from horae.core.jobdata import text_of
-from horae.core.runs.traces import run_of, trace_id, traceparent
+from horae.core.runs.traces import run_of, span_id, trace_id, traceparent
 from horae.core.work.specs import parse_data
 from horae.errors import Invalid, NotFound
 
@@ -83,7 +83,7 @@ def test_a_trace_id_leads_back_to_its_run(run_id: int) -> None:
     trace = trace_id(run_id)
     assert (len(trace), int(trace, 16) > 0) == (32, True)
     assert run_of(trace) == run_of(trace.upper()) == run_id
-    assert traceparent(run_id, 3) == f"00-{trace}-0000000000000003-01"
+    assert traceparent(run_id, 3) == f"00-{trace}-{span_id(run_id, 3)}-01"
 
 
 @pytest.mark.parametrize("text", ["", "0" * 32, "f" * 32, "686f726165000000" + "0" * 16, "686f726165000000" + "f" * 16])

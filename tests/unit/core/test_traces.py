@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from horae.core.runs.traces import UNNAMED, run_of, trace_id, traceparent
+from horae.core.runs.traces import UNNAMED, run_of, span_id, trace_id, traceparent
 
 HERE, THERE = "0123456789abcdef", "fedcba9876543210"
 
@@ -15,7 +15,7 @@ def test_a_trace_id_is_that_of_one_run_of_one_installation(run_id: int):
     assert len(text) == 32
     assert text != trace_id(run_id, THERE)
     assert (run_of(text, HERE), run_of(text.upper(), HERE), run_of(text, THERE)) == (run_id, run_id, None)
-    assert traceparent(run_id, 3, HERE) == f"00-{text}-0000000000000003-01"
+    assert traceparent(run_id, 3, HERE) == f"00-{text}-{span_id(run_id, 3)}-01"
 
 
 def test_trace_ids_of_before_there_were_parts_are_found_everywhere():

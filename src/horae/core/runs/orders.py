@@ -213,6 +213,7 @@ class Assignment(NamedTuple):
     cursor: str | None = None  # JSON text: how far the job's earlier syncs have come
     answers: str | None = None  # JSON text: what it was told while it waited, by the name of the signal
     callbacks: str | None = None  # of a handler: the key of its addresses, and where they are (core.waits)
+    root: int | None = None  # the run at the top, of one that is a task: whose trace it is part of
 
     def __repr__(self) -> str:
         """Without anything that could be secret: this may end in a log."""
@@ -275,6 +276,7 @@ class Held:
     trigger_id: int | None
     job_id: int
     progress: Json | None = None  # as its attempt last told it
+    root: int | None = None  # as of Assignment
 
 
 @dataclass(frozen=True, slots=True)

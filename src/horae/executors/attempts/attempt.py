@@ -235,7 +235,7 @@ class Attempt:
             if not section.is_ours:
                 self.work.facts["walls"] = sandbox.name
             trust = self._executor.trust_in(self.work.spec)
-            environment = environment_of(self.work, section, self._secrets, trust)
+            environment = environment_of(self.work, section, self._record.next_step(section), self._secrets, trust)
             if notes is not None:
                 environment[NOTES] = str(notes.write_end)
             command = Command(

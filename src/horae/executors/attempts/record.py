@@ -7,7 +7,7 @@ import json
 import signal
 from collections.abc import Callable
 
-from horae.core.model import Json, Moment, Reason, State
+from horae.core.model import SECOND, Json, Moment, Reason, State
 from horae.core.runs.orders import Result
 from horae.errors import Denied, Error, Unavailable, machine_fault
 from horae.executors.attempts.output import FLOOD_TIMES
@@ -15,7 +15,7 @@ from horae.executors.attempts.sections import Section
 from horae.executors.processes.keeper import LEASE_RAN_OUT
 from horae.executors.processes.process import DIED
 from horae.ports.clock import Clock
-from horae.ports.work import Exit, Work
+from horae.ports.work import Exit, Step, Work
 
 _write_json = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -38,9 +38,16 @@ class Record:
 
     def count(self, section: Section, exit_: Exit, seconds: float) -> None:
         """Note how long a section took."""
+        number = self.next_step(section)
         if section.goes_on:
             seconds += self.steps.pop()["seconds"]
         self.steps.append({"name": section.name, "seconds": round(seconds, 3), "exit_code": exit_.code})
+        now = self._clock.now()
+        self._work.note_step(Step(number, section.name, now - round(seconds * SECOND), now, exit_.code))
+
+    def next_step(self, section: Section) -> int:
+        """Return the number of the step that a section is, or goes on with."""
+        return len(self.steps) - section.goes_on
 
     def reader(self, note: Callable[[Json], None]) -> Callable[[Json], None]:
         """Return what reads the notes of a section: how far it came ({"cursor"}), and why it failed ({"error":

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from horae.core.runs.orders import Assignment
-from horae.core.runs.traces import traceparent
 from horae.core.time.moments import format_moment
 from horae.core.work.isolation import limits_of
 from horae.core.work.policies import resources_of
@@ -36,19 +35,21 @@ def boundary_of(work: Work, section: Section, name: str, workspace: Path, secret
     )
 
 
-def environment_of(work: Work, section: Section, secrets: Path | None, trust: Trust | None) -> dict[str, str]:
-    """`trust` is that in the work; a section of ours has none."""
+def environment_of(
+    work: Work, section: Section, number: int, secrets: Path | None, trust: Trust | None
+) -> dict[str, str]:
+    """`number` is that of its step, from 0. `trust` is that in the work; a section of ours has none."""
     theirs = {} if section.is_ours else work.spec.get("env") or {}  # which could name another git
     trusted = trust.environment if trust and not section.is_ours else {}
     asked = {**trusted, **theirs, **section.env}
     written = {name: str(value) for name, value in asked.items()}
-    told = describe_attempt(work.assignment, work.installation)
+    told = describe_attempt(work.assignment, work.step_parent(number))
     if secrets is not None:
         told["HORAE_SECRETS_DIR"] = str(secrets)
     return {**written, **told, "HORAE_STEP": section.name}
 
 
-def describe_attempt(assignment: Assignment, installation: str = "") -> dict[str, str]:
+def describe_attempt(assignment: Assignment, traceparent: str) -> dict[str, str]:
     """Return what every process of an attempt is told of itself, as environment."""
     told = {
         "HORAE_RUN_ID": str(assignment.run_id),
@@ -57,6 +58,6 @@ def describe_attempt(assignment: Assignment, installation: str = "") -> dict[str
         "HORAE_ATTEMPT": str(assignment.attempt),
         "HORAE_FENCE": str(assignment.fence),
         "HORAE_SCHEDULED_FOR": format_moment(assignment.due_at),
-        "TRACEPARENT": traceparent(assignment.run_id, assignment.fence, installation),
+        "TRACEPARENT": traceparent,
     }
     return told if assignment.data is None else {**told, "HORAE_RUN_DATA": assignment.data}

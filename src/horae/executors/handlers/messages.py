@@ -45,6 +45,7 @@ class Call(msgspec.Struct, array_like=True, gc=False):
     answers: str | None = None  # JSON text: what the run was told while it waited
     begun_at: int = 0
     callbacks: str | None = None  # of its addresses (Assignment.callbacks)
+    trace: str = ""  # its traceparent, where that is not of its run alone
 
 
 class Orders(msgspec.Struct, array_like=True):

@@ -136,6 +136,7 @@ class WorkerProcess(asyncio.Protocol):
                 given.answers,
                 live.started_at,
                 given.callbacks,
+                live.work.trace,
             )
         )
 

@@ -421,7 +421,7 @@ def _context_of(live: Live) -> Context:
     return Context(
         live, given.run_id, given.attempt, given.fence, given.job_id, given.name, given.due_at, read_data(live.data()),
         {**live.env()}, read_previous(work.previous), work.installation, given.answers,
-        live.started_at, given.callbacks,
+        live.started_at, given.callbacks, work.trace,
     )  # fmt: skip
 
 

@@ -66,6 +66,7 @@ def _context(call: Call, channel: Channel) -> Context:
         call.answers,
         call.begun_at,
         call.callbacks,
+        call.trace,
     )
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, urljoin
 import msgspec
 
 from horae.core.model import Json
-from horae.core.runs.traces import trace_id, traceparent
+from horae.core.runs.traces import trace_id
 from horae.core.time.moments import format_moment
 from horae.core.work.requests import BODILESS, default_method, header_fault, split_url, url_fault
 from horae.core.work.templates import Values, secrets_in
@@ -127,7 +127,7 @@ def _own_headers(work: Work) -> dict[str, tuple[str, str]]:
         "X-Horae-Run-Id": str(a.run_id),
         "X-Horae-Attempt": str(a.attempt),
         "X-Horae-Scheduled-For": format_moment(a.due_at),
-        "traceparent": traceparent(a.run_id, a.fence, work.installation),
+        "traceparent": work.traceparent,
     }
     return {name.lower(): (name, value) for name, value in own.items()}
 

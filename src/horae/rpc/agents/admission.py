@@ -161,6 +161,7 @@ class Agents:
             protocol=protocol, node=self._node, version=self._version, lease_seconds=self.terms.lease_seconds,
             heartbeat_seconds=self.terms.heartbeat_seconds, window=wire.WINDOW, files=True,
             shared=self._server.files.is_shared, ailments=True, installation=self.terms.installation,
+            trace_ratio=self.terms.trace_ratio,
         )  # fmt: skip
         session.send(pb.ServerFrame(id=frame.id, welcome=welcome), Urgency.BEAT)
         return session

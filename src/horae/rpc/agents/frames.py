@@ -83,7 +83,7 @@ def _assignment(it: Assignment) -> pb.Assignment:
         run_id=it.run_id, fence=it.fence, attempt=it.attempt, job_id=it.job_id, trigger_id=it.trigger_id,
         due_at=it.due_at, kind=it.kind, name=it.name, spec=it.spec, policy=it.policy, data=it.data,
         secrets=it.secrets, source=it.source, cursor=it.cursor, owner=it.owner,
-        answers=it.answers, callbacks=it.callbacks,
+        answers=it.answers, callbacks=it.callbacks, root=it.root,
     )  # fmt: skip
 
 

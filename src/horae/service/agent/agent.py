@@ -36,12 +36,14 @@ from horae.core.work.progress import read_progress
 from horae.errors import Error, Unavailable
 from horae.ports.clock import Clock
 from horae.ports.outputs import Output, OutputWriter, Spool
+from horae.ports.telemetry import SpanSink
 from horae.ports.transport import Link
-from horae.ports.work import Executor, Keeper, Kept, LastingExecutor, Memo, Sandbox, Work
+from horae.ports.work import Executor, Keeper, Kept, LastingExecutor, Memo, Sandbox, Step, Work
 from horae.service.agent.delivery import Delivery
 from horae.service.agent.health import Examine, Health, always_well
 from horae.service.agent.leash import Leash
 from horae.service.agent.secrets import Secrecy
+from horae.service.agent.spans import AttemptSpans
 from horae.service.agent.workload import Successor, Workload
 from horae.service.results import make_sound
 
@@ -101,9 +103,12 @@ class Agent:
         sandboxes: Sequence[Sandbox] = (),
         examine: Examine = always_well,
         installation: str = "",
+        spans: SpanSink | None = None,
+        trace_ratio: float | None = None,
     ) -> None:
-        """The lease and the `installation` hold until the service names its own. `spool` keeps results over a crash.
-        `sandboxes` are those that the executors use. `examine` looks whether this machine can work."""
+        """The lease, the `installation` and the `trace_ratio` hold until the service names its own. `spool` keeps
+        results over a crash. `sandboxes` are those that the executors use. `examine` looks whether this machine can
+        work. `spans` takes what is told of attempts."""
         self.node = node
         self._link = link
         self._executors = executors
@@ -120,7 +125,8 @@ class Agent:
         self.workload = Workload(executors, keeper, node.resources)
         self.delivery = Delivery(link, self.workload, self.health, spool)
         self.leash = Leash(node, link, keeper, clock, self.workload, self.delivery, self.health, lease_seconds)
-        self.leash.installation = installation
+        self.leash.installation, self.leash.trace_ratio = installation, trace_ratio
+        self._spans = AttemptSpans(spans, node.name)
 
     @property
     def busy(self) -> int:
@@ -307,9 +313,11 @@ class Agent:
             self._done(result)
 
     def _work(self, a: Assignment, read: Instructions, output: Output, now: Moment, previous: str | None) -> Work:
+        trace, has_spans = self._spans.begin(a, self.leash.installation, self.leash.trace_ratio)
         return Work(
             a, read.spec, output, read.timeout_seconds, now, previous, a.cursor, self,
-            a if self.workload.may_outlive_us(a.kind) else None, self.leash.installation,
+            a if self.workload.may_outlive_us(a.kind) else None, self.leash.installation, trace=trace,
+            has_spans=has_spans,
         )  # fmt: skip
 
     def _secrets_missing(self, work: Work, read: Instructions) -> str:
@@ -346,6 +354,9 @@ class Agent:
         hidden = text if secrecy is None else secrecy.hide_json(text)
         self.delivery.note_progress((run_id, assignment.fence), hidden)
 
+    def note_step(self, assignment: Assignment, step: Step) -> None:
+        self._spans.note_step(assignment, step)
+
     def _done(self, result: Result) -> None:
         run_id, workload, delivery = result.run_id, self.workload, self.delivery
         running = workload.end(run_id)
@@ -358,6 +369,7 @@ class Agent:
         make_sound(result)
         if (secrecy := self._secrecies.pop(run_id, None)) is not None:
             secrecy.hide(result)
+        self._spans.end(result, self._clock.now())
         kind = running.executor.kind
         delivery.add(_handed_back(result) if workload.was_let_go(run_id) else result)
         if run_id in workload.successors:

@@ -51,6 +51,7 @@ class Leash:
         self._compared_at = float("-inf")  # when a beat last said what we hold
         self.heartbeat_seconds: float | None = None  # as the service wants it
         self.installation = ""  # whose runs these are (core.runs.traces)
+        self.trace_ratio: float | None = None  # of which traces the service tells
         self.is_joined = False
         self.life = 0  # how often the service gave us up
         self.in_doubt = False  # a claim broke off, or the books differ: runs may be ours without our knowing
@@ -78,7 +79,7 @@ class Leash:
         sent = self._clock.elapsed()
         terms = await self._link.hello(self._node, self._attempts())
         if terms is not None:
-            self._lease, self.heartbeat_seconds, self.installation = terms
+            self._lease, self.heartbeat_seconds, self.installation, self.trace_ratio = terms
         if self._workload.held and self._clock.elapsed() - since >= self._lease * TRUSTED_SHARE:
             self._workload.let_go_all()
             await self._workload.is_idle.wait()

@@ -16,6 +16,7 @@ from horae.core.runs import traces
 from horae.core.time import moments
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.runs import Runs
+from horae.service.roots import Roots
 
 LONGEST_MESSAGE = 10_000  # characters: an event that a broker refuses would hold up all others
 PRIVATE = ("setting.", "alert.")  # begin the kinds of which, without a job, only whoever runs the server hears
@@ -44,6 +45,7 @@ class Documents:
     def __init__(self, store: DetailStore, installation: str = "") -> None:
         """`installation` is its part of trace ids, and of the source of all its events."""
         self._store = store
+        self._roots = Roots(store)
         self._installation = installation
         self._source = f"horae/{installation}" if installation else "horae"
 
@@ -54,16 +56,18 @@ class Documents:
         attempts = {(a.run_id, a.fence): a for a in await self._store.load_attempts(tried)} if tried else {}
         job_ids = sorted({event.job_id for event in events if event.job_id is not None})
         jobs = {job.id: job for job in await self._store.load_jobs(job_ids)} if job_ids else {}
-        return [self._told(event, runs, attempts, jobs) for event in events]
+        roots = await self._roots.find(runs.values())
+        return [self._told(event, runs, attempts, jobs, roots) for event in events]
 
     def _told(
-        self, event: Event, runs: dict[int, Run], attempts: dict[tuple[int, int], Attempt], jobs: dict[int, Job]
-    ) -> Told:
+        self, event: Event, runs: dict[int, Run], attempts: dict[tuple[int, int], Attempt], jobs: dict[int, Job],
+        roots: dict[int, int],
+    ) -> Told:  # fmt: skip
         job = jobs.get(event.job_id or 0)
         if event.run_id is not None:
             key = (event.run_id, event.fence or 0)
             data = _run_data(event, runs.get(event.run_id), attempts.get(key), job)
-            data = {"trace_id": traces.trace_id(event.run_id, self._installation), **data}
+            data = {"trace_id": traces.trace_id(roots.get(event.run_id, event.run_id), self._installation), **data}
         elif event.kind.startswith(ALERT):
             data = _alert_data(event, job)
         elif event.job_id is not None:

@@ -112,6 +112,7 @@ class Orders:
         self._queue = queue
         self._recipes: dict[Hashable, Recipe] = {}
         self._waiting = Coalescer(store.enqueue, limit=BATCH)
+        self.note_made: Callable[[Sequence[Run]], None] | None = None  # is told of runs that were made
 
     async def place(self, request: RunRequest, asker: Asker = ANYBODY) -> Run:
         """Make one run; requests that wait together are one batch."""
@@ -235,6 +236,8 @@ class Orders:
     def _tell(self, recipes: Sequence[Recipe], receipts: Sequence[Receipt]) -> None:
         """Wake whoever has something to do now. Repeats too: whoever came first may not have lived to say it."""
         made = [receipt.run for receipt in receipts if receipt.run is not None]
+        if self.note_made is not None and made:
+            self.note_made(made)
         if any(run.reason == Reason.LIMIT for run in made):
             self._queue.announce("limits")
         if any(receipt.ids for receipt in receipts):

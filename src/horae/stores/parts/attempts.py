@@ -16,8 +16,8 @@ class AttemptPart(Database):
     async def load_held(self, run_ids: Sequence[int]) -> list[Held]:
         rows = await self._get("load_held", self._list(run_ids))
         return [
-            Held(run_id, attempt, lost, policy, bool(cancel), trigger_id, job_id, decode(note))
-            for run_id, attempt, lost, policy, cancel, trigger_id, job_id, note in rows
+            Held(run_id, attempt, lost, policy, bool(cancel), trigger_id, job_id, decode(note), root)
+            for run_id, attempt, lost, policy, cancel, trigger_id, job_id, note, root in rows
         ]
 
     async def load_queued(self, limit: int) -> list[Queued]:

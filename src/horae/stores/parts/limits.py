@@ -410,6 +410,6 @@ def _supply(row: Row) -> resources.Supply:
 
 
 def _assignment(row: Row) -> Assignment:
-    *run, job, data, answers = row
+    *run, job, data, answers, root = row
     name, spec, policy, owner = from_json(job)
-    return Assignment._make((*run, name, spec, policy, data, owner, None, None, None, answers, None))
+    return Assignment._make((*run, name, spec, policy, data, owner, None, None, None, answers, None, root))

@@ -29,7 +29,7 @@ from horae.stores.rows import Row, decode, encode, from_json
 NO_GRANTS = None, None, 0, None
 # Columns of what a claim answers: those of the row of number 0, and of runs (number, Assignment …, demand).
 STEPPED, UNUSED, NOW, FAR, MOVED, BEFORE = 1, 4, 5, 7, 8, 9
-RUN, DEMAND = 1, 18
+RUN, DEMAND = 1, 19
 GIVEN = slice(RUN, DEMAND)
 NO_ROW: Row = (None,) * (DEMAND + 1)
 OTHERS_WAIT = 0.02  # seconds after which others find what one claim locked and did not take

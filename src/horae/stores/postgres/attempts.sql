@@ -3,8 +3,8 @@ SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h
 FROM unnest($1::bigint[]) AS j(job_id);
 
 -- load_held [finish] --
-SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id, l.job_id, l.note
-FROM live l JOIN jobs j ON j.id = l.job_id WHERE l.id = ANY($1::bigint[]) AND l.state = {running};
+SELECT r.id, r.attempt, r.lost, j.policy, r.cancel, r.trigger_id, r.job_id, r.note, {root}
+FROM live r JOIN jobs j ON j.id = r.job_id WHERE r.id = ANY($1::bigint[]) AND r.state = {running};
 
 -- claim --
 -- Many wants of nodes with the same labels, in one statement: the best runs of each kind and open queue by the partial
@@ -122,7 +122,7 @@ UPDATE live r SET state = {running}, attempt = attempt + 1, fence = GREATEST(fen
 FROM given g JOIN w USING (number)
 WHERE r.id = ANY(ARRAY(SELECT id FROM given)) AND r.id = g.id
 RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, r.data, r.answers, r.demand, r.pin,
-  r.queue, r.priority, r.pass
+  r.queue, r.priority, r.pass, {root} AS root
 ), far AS (
   SELECT kind, queue, priority, max(pass) AS pass, count(*) FILTER (WHERE demand IS NULL) AS runs,
     max(ARRAY[pass, id]) FILTER (WHERE demand IS NULL) AS place
@@ -144,17 +144,17 @@ RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, 
   ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
 )
 SELECT number, id, fence, attempt, job_id, trigger_id, due_at, claimed.kind, name, spec, policy, data, owner, NULL AS secrets,
-  NULL AS source, NULL AS cursor, answers, NULL AS callbacks, demand
+  NULL AS source, NULL AS cursor, answers, NULL AS callbacks, root, demand
 FROM claimed LEFT JOIN LATERAL (SELECT name, spec, policy, owner FROM jobs WHERE jobs.id = claimed.job_id OFFSET 0) AS j ON true
 UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-  NULL FROM late
+  NULL, NULL FROM late
 UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_order')) - min(counted), NULL, NULL,
   (SELECT count(*) FROM found) - (SELECT count(*) FROM best), (SELECT now FROM c), NULL,
   (SELECT json_agg(json_build_array(kind, queue, priority, pass, runs, place)) FROM far)::text,
   (SELECT json_object_agg(key, ready_at) FROM moved)::text,
   (SELECT json_agg(json_build_array(demand, (SELECT count(*) FROM live r WHERE r.state = {running} AND r.demand = begun.demand)))
    FROM begun)::text,
-  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, CASE WHEN $26::bigint[] IS NOT NULL THEN (
+  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, CASE WHEN $26::bigint[] IS NOT NULL THEN (
     WITH RECURSIVE d(id) AS (
       (SELECT demand FROM live WHERE state = {blocked} AND reason = 'limit' AND demand > 0 ORDER BY demand LIMIT 1)
       UNION ALL

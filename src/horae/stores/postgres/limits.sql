@@ -89,7 +89,7 @@ UPDATE live r SET state = {running}, attempt = attempt + 1, fence = GREATEST(fen
   start_by = NULL, started_at = $3, phase = x.phase, eligible_at = NULL, note = NULL
 FROM x WHERE r.id = ANY(ARRAY(SELECT id FROM picked)) AND r.id = x.id
 RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
-  (SELECT json_build_array(j.name, j.spec, j.policy, j.owner) FROM jobs j WHERE j.id = r.job_id), r.data, r.answers;
+  (SELECT json_build_array(j.name, j.spec, j.policy, j.owner) FROM jobs j WHERE j.id = r.job_id), r.data, r.answers, {root};
 
 -- drop_limits --
 DELETE FROM limits WHERE used_at < $1 AND ready_at < $2 AND capacity IS NULL

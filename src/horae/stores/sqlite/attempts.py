@@ -24,6 +24,7 @@ from horae.stores.attempts import (
     PIN,
     PRIORITY,
     QUEUE,
+    ROOT,
     RUN,
     claimed_by,
     count_demanding,
@@ -192,4 +193,4 @@ def _result_row(r: Result, times: tuple[Moment | None, Moment]) -> tuple[Any, ..
 
 
 def _assignment(row: Row) -> Assignment:
-    return Assignment._make((*row[RUN:QUEUE], None, None, None, row[ANSWERS], None))
+    return Assignment._make((*row[RUN:QUEUE], None, None, None, row[ANSWERS], None, row[ROOT]))

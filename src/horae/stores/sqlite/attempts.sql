@@ -3,8 +3,8 @@ SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h
 FROM (SELECT value AS job_id FROM json_each($1)) AS j;
 
 -- load_held [finish] --
-SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id, l.job_id, l.note
-FROM live l JOIN jobs j ON j.id = l.job_id WHERE l.id IN (SELECT value FROM json_each($1)) AND l.state = {running};
+SELECT r.id, r.attempt, r.lost, j.policy, r.cancel, r.trigger_id, r.job_id, r.note, {root}
+FROM live r JOIN jobs j ON j.id = r.job_id WHERE r.id IN (SELECT value FROM json_each($1)) AND r.state = {running};
 
 -- open_queues --
 SELECT id, priority_offset, labels FROM queues WHERE state <> 'paused';
@@ -12,9 +12,9 @@ SELECT id, priority_offset, labels FROM queues WHERE state <> 'paused';
 -- pick --
 -- The runs of a kind and queue to claim, best first, with what decides that.
 SELECT json_group_array(json_array(-priority - $6, pin, id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name,
-                                   spec, policy, data, owner, queue, priority, pass, answers)) FROM (
+                                   spec, policy, data, owner, queue, priority, pass, answers, root)) FROM (
   SELECT r.priority, r.pin, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy,
-    r.data, j.owner, r.queue, r.pass, r.answers
+    r.data, j.owner, r.queue, r.pass, r.answers, {root} AS root
   FROM live r JOIN jobs j ON j.id = r.job_id
   WHERE r.state = {queued} AND r.kind = $1 AND r.queue = $5 AND r.pin IS NULL AND (r.start_by IS NULL OR r.start_by > $4)
     AND (r.needs IS NULL OR NOT EXISTS (
@@ -24,9 +24,9 @@ SELECT json_group_array(json_array(-priority - $6, pin, id, fence + 1, attempt +
 -- pick_pinned --
 -- The same, of those that only one node may run, in any of these queues.
 SELECT json_group_array(json_array(-priority - priority_offset, pin, id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name,
-                                   spec, policy, data, owner, queue, priority, pass, answers)) FROM (
+                                   spec, policy, data, owner, queue, priority, pass, answers, root)) FROM (
   SELECT r.priority, r.pin, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy,
-    r.data, j.owner, r.queue, r.pass, r.answers, q.priority_offset
+    r.data, j.owner, r.queue, r.pass, r.answers, {root} AS root, q.priority_offset
   FROM live r JOIN jobs j ON j.id = r.job_id JOIN queues q ON q.id = r.queue
   WHERE r.state = {queued} AND r.kind = $1 AND r.pin = $5 AND r.queue IN (SELECT value FROM json_each($6))
     AND (r.start_by IS NULL OR r.start_by > $4)

@@ -96,7 +96,8 @@ UPDATE live SET state = {running}, attempt = attempt + 1, fence = MAX(fence + 1,
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS node, value ->> 2 AS phase FROM json_each($1)) AS x
 WHERE live.id = x.id
 RETURNING id, fence, attempt, job_id, trigger_id, due_at, kind,
-  (SELECT json_array(j.name, j.spec, j.policy, j.owner) FROM jobs j WHERE j.id = live.job_id), data, answers;
+  (SELECT json_array(j.name, j.spec, j.policy, j.owner) FROM jobs j WHERE j.id = live.job_id), data, answers,
+  {root_returned};
 
 -- drop_limits --
 DELETE FROM limits WHERE used_at < $1 AND ready_at < $2 AND capacity IS NULL

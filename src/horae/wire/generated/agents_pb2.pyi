@@ -116,7 +116,7 @@ class Hello(_message.Message):
     def __init__(self, lowest_protocol: _Optional[int] = ..., highest_protocol: _Optional[int] = ..., node: _Optional[str] = ..., identity: _Optional[str] = ..., session: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., labels: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., version: _Optional[str] = ..., started_at: _Optional[int] = ..., capacity: _Optional[_Mapping[str, int]] = ..., resources: _Optional[_Mapping[str, int]] = ..., handlers: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files", "shared", "ailments", "installation")
+    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files", "shared", "ailments", "installation", "trace_ratio")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +127,7 @@ class Welcome(_message.Message):
     SHARED_FIELD_NUMBER: _ClassVar[int]
     AILMENTS_FIELD_NUMBER: _ClassVar[int]
     INSTALLATION_FIELD_NUMBER: _ClassVar[int]
+    TRACE_RATIO_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node: str
     version: str
@@ -137,7 +138,8 @@ class Welcome(_message.Message):
     shared: bool
     ailments: bool
     installation: str
-    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ..., files: _Optional[bool] = ..., shared: _Optional[bool] = ..., ailments: _Optional[bool] = ..., installation: _Optional[str] = ...) -> None: ...
+    trace_ratio: float
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ..., files: _Optional[bool] = ..., shared: _Optional[bool] = ..., ailments: _Optional[bool] = ..., installation: _Optional[str] = ..., trace_ratio: _Optional[float] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("held", "fences")
@@ -231,7 +233,7 @@ class Assignments(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("run_id", "fence", "attempt", "job_id", "trigger_id", "due_at", "kind", "name", "spec", "policy", "data", "secrets", "source", "cursor", "owner", "answers", "callbacks")
+    __slots__ = ("run_id", "fence", "attempt", "job_id", "trigger_id", "due_at", "kind", "name", "spec", "policy", "data", "secrets", "source", "cursor", "owner", "answers", "callbacks", "root")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -249,6 +251,7 @@ class Assignment(_message.Message):
     OWNER_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     CALLBACKS_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
     run_id: int
     fence: int
     attempt: int
@@ -266,7 +269,8 @@ class Assignment(_message.Message):
     owner: str
     answers: str
     callbacks: str
-    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., trigger_id: _Optional[int] = ..., due_at: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[str] = ..., policy: _Optional[str] = ..., data: _Optional[str] = ..., secrets: _Optional[str] = ..., source: _Optional[str] = ..., cursor: _Optional[str] = ..., owner: _Optional[str] = ..., answers: _Optional[str] = ..., callbacks: _Optional[str] = ...) -> None: ...
+    root: int
+    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., trigger_id: _Optional[int] = ..., due_at: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[str] = ..., policy: _Optional[str] = ..., data: _Optional[str] = ..., secrets: _Optional[str] = ..., source: _Optional[str] = ..., cursor: _Optional[str] = ..., owner: _Optional[str] = ..., answers: _Optional[str] = ..., callbacks: _Optional[str] = ..., root: _Optional[int] = ...) -> None: ...
 
 class Finish(_message.Message):
     __slots__ = ("results",)
