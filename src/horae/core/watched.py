@@ -115,7 +115,7 @@ def _seconds(told: Json, answers: dict[str, Json]) -> float | None:
     if told.get("seconds") is not None or START not in answers:
         seconds: float | None = told.get("seconds")
         return seconds
-    return max(0.0, (answers[WATCH_END]["at"] - answers[START]["at"]) / SECOND)
+    return max(0.0, float(answers[WATCH_END]["at"] - answers[START]["at"]) / SECOND)
 
 
 def began_at(ended: Ended, at: Moment) -> Moment | None:
