@@ -163,7 +163,7 @@ class Mailbox:
 
 def _login(server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
     is_known = isinstance(data, LoginPassword) and (data.login, data.password) == (b"ann", b"h@sh")
-    return AuthResult(success=is_known)
+    return AuthResult(success=is_known, handled=False)
 
 
 async def sent(
