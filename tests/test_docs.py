@@ -25,6 +25,8 @@ import yaml
 from horae.config import in_tables
 from horae.contracts.admin import declarations
 from horae.core import model
+from horae.core.alerts.channels import parse_channel
+from horae.core.alerts.rules import parse_rule
 from horae.core.time import cron
 from horae.core.work import kinds, specs
 from horae.discovery import resolve
@@ -84,14 +86,26 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def wrong_jobs(texts: Iterable[str]) -> list[str]:
-    """Job documents that `horae submit` would refuse."""
+    """Job documents that `horae submit` would refuse, and alerts that `horae alerts apply` would."""
     complaints = []
     for text in texts:
         try:
-            specs.parse_jobs(documents.read_document(text.encode(), "application/yaml"))
+            found = documents.read_document(text.encode(), "application/yaml")
+            if isinstance(found, dict) and found.keys() == {"channels", "rules"}:
+                read_alerts(found)
+            else:
+                specs.parse_jobs(found)
         except Error as error:
             complaints.append(f"{error.code} {error.message}\n{text}")
     return complaints
+
+
+def read_alerts(found: dict[str, dict[str, object]]) -> None:
+    """As `horae alerts apply` would have it."""
+    for name, document in found["channels"].items():
+        parse_channel(document, name)
+    for name, document in found["rules"].items():
+        assert {*parse_rule(document, name).channels} <= found["channels"].keys()
 
 
 def wrong_declarations(texts: Iterable[str]) -> list[str]:
