@@ -22,14 +22,14 @@ import pytest
 
 from horae.core.model import Json, Phase, Reason, State
 from horae.core.runs.orders import Assignment, Result
-from horae.core.runs.traces import span_id
+from horae.core.runs.traces import EXECUTE, span_id, step_part, with_span
 from horae.executors.attempts.executor import SectionExecutor
 from horae.executors.attempts.secretfiles import SecretFiles
 from horae.executors.attempts.sections import Section
 from horae.executors.processes.process import KeeperProcess
 from horae.executors.shell import Rules, shell_executor
 from horae.ports.clock import Clock
-from horae.ports.work import Executor, Keeper, Sandboxes, Work
+from horae.ports.work import Executor, Keeper, Sandboxes, Step, Work
 from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.plain import PlainSandbox
 from horae.testing import START, FakeClock
@@ -48,12 +48,16 @@ class Heard:
         note_progress: Callable[[Json], None] = lambda _: None,
     ) -> None:
         self._note_phase, self._note_progress = note_phase, note_progress
+        self.steps: list[Step] = []
 
     def note_phase(self, _: Assignment, phase: Phase) -> None:
         self._note_phase(phase)
 
     def note_progress(self, _: Assignment, progress: Json) -> None:
         self._note_progress(progress)
+
+    def note_step(self, _: Assignment, step: Step) -> None:
+        self.steps.append(step)
 
 
 class MemoryOutput:
@@ -168,11 +172,13 @@ class Rig:
         note_phase: Callable[[Phase], None] = lambda _: None,
         owner: str = "ann",
         policy: str = "{}",
+        listener: Heard | None = None,
+        **more: Any,
     ) -> MemoryOutput:
         output = output or MemoryOutput()
         kind = self.executor.kind
         assignment = Assignment(run_id, 3, 2, 5, None, START, kind, "nightly", json.dumps(spec), policy, data, owner)
-        work = Work(assignment, spec, output, timeout, START, listener=Heard(note_phase))
+        work = Work(assignment, spec, output, timeout, START, listener=listener or Heard(note_phase), **more)
         self.executor.start([work], lambda r: self._done(r, output))
         if timeout is not None:
             self._timers[run_id] = asyncio.create_task(self._time_out(run_id, timeout))
@@ -535,6 +541,25 @@ async def test_the_environment_is_clean_and_tells_the_attempt_who_it_is(
         "HORAE_RUN_DATA": '{"k": "v w"}',
         "TRACEPARENT": f"00-686f7261650000000000000000000001-{span_id(1, 3)}-01",
     }
+
+
+async def test_each_step_is_a_span_of_its_own_where_its_agent_tells_of_them(shell: Rig) -> None:
+    heard = Heard()
+    trace = f"00-{'a' * 32}-{span_id(1, 3, EXECUTE)}-01"
+    result, text = await shell.run(
+        steps("echo $TRACEPARENT", "echo $TRACEPARENT; exit 7"), listener=heard, trace=trace, has_spans=True
+    )
+    parents = [line for line in text.splitlines() if line.startswith("00-")]
+    assert parents == [with_span(trace, span_id(1, 3, step_part(number))) for number in (0, 1)]
+    assert [(step.number, step.name, step.exit_code) for step in heard.steps] == [(0, "s1", 0), (1, "s2", 7)]
+    assert all(step.begun_at <= step.ended_at for step in heard.steps)
+    assert result.state is State.FAILED
+
+
+async def test_steps_are_part_of_their_attempt_where_nobody_tells_of_them(shell: Rig) -> None:
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    _, text = await shell.run(steps("echo $TRACEPARENT"), trace=trace)
+    assert trace in text.splitlines()
 
 
 async def test_a_daemon_of_a_step_is_gone_before_the_next_step(shell: Rig) -> None:

@@ -13,6 +13,10 @@ from horae.core.model import SECOND, SEGMENTS, State
 
 LATENESS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)  # seconds
 
+# A series that begins with its first count hides it: what grows is told by what it grew from.
+_NONE_ENDED = {state.word: 0 for state in (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED)}
+_NONE_LIVE = {state.word: 0 for state in State if not state.is_terminal}
+
 
 class Metrics:
     def __init__(self) -> None:
@@ -40,6 +44,7 @@ class Metrics:
         self.inbox = (0, 0, 0)  # rows, age of the oldest in µs, refused rows: as of the last look
         self.events_delay = 0.0  # seconds that the oldest event waits which cannot be read yet, as of the last look
         self.spans: Callable[[], tuple[int, int]] = lambda: (0, 0)  # told to a collector, and dropped
+        self.oldest_due = self.oldest_queued = 0.0  # seconds, as of the last census
         self.waiting: dict[str, int] = {}  # live runs by state, as of the last census
         self._late = Spread(LATENESS_BOUNDS)
         self._scans = Spread(LATENESS_BOUNDS)
@@ -80,7 +85,7 @@ class Metrics:
         yield _counter("horae_database_failovers", "Failovers of the database that this process has met.", met)
         yield _counter("horae_database_commits_lost", "Failovers after which commits were certainly missing.", lost)
         finished = CounterMetricFamily("horae_runs_finished", "Runs that ended, by state.", labels=["state"])
-        for state, count in self.finished.items():
+        for state, count in {**_NONE_ENDED, **self.finished}.items():
             finished.add_metric([state], count)
         yield finished
         batches = CounterMetricFamily("horae_batches", "Store batches, by operation.", labels=["operation"])
@@ -88,9 +93,13 @@ class Metrics:
             batches.add_metric([operation], count)
         yield batches
         live = GaugeMetricFamily("horae_runs_live", "Live runs by state, as of the last census.", labels=["state"])
-        for state, count in self.waiting.items():
+        for state, count in {**_NONE_LIVE, **self.waiting}.items():
             live.add_metric([state], count)
         yield live
+        text = "For how long the oldest due moment has not become a run, as of the last census."
+        yield GaugeMetricFamily("horae_oldest_due_seconds", text, value=self.oldest_due)
+        text = "For how long the oldest queued run has waited for an agent, as of the last census."
+        yield GaugeMetricFamily("horae_oldest_queued_seconds", text, value=self.oldest_queued)
         text = "Age of the oldest event that cannot be read yet, because a transaction is open; told by the leader."
         yield GaugeMetricFamily("horae_events_delay_seconds", text, value=self.events_delay)
         told, dropped = self.spans()

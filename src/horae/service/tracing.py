@@ -99,12 +99,12 @@ class Tracing:
     # ── ends ──
     async def step(self) -> None:
         """Tell of a batch of runs that ended; wait for more when there are none."""
-        if not await self._tell():
+        if not await self.tell():
             await self._watch.wait(LOOK)
         await self._clock.sleep(BATCH_GAP)
 
-    async def _tell(self) -> bool:
-        """Return whether there were any."""
+    async def tell(self) -> bool:
+        """Tell of a batch; return whether there were any ends."""
         if not self._is_leader():
             self._place = None
             return False

@@ -173,7 +173,7 @@ class Dashboard:
         return http.reply(200 if found.ready else 503, schemas.Readiness(found.ready, found.checks))
 
     async def metrics(self, request: http.Request) -> http.Answer:
-        return http.Reply(200, self._insight.metrics(), METRICS_TYPE)
+        return http.Reply(200, await self._insight.metrics(), METRICS_TYPE)
 
 
 def _asset(path: Path) -> tuple[bytes, bytes, bytes]:

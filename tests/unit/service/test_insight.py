@@ -328,7 +328,7 @@ async def test_metrics_can_be_read_and_count_what_happened(
     await story.end(a, State.SUCCEEDED, None)
     await insight.readiness()
 
-    families = {family.name: family for family in text_string_to_metric_families(insight.metrics().decode())}
+    families = {family.name: family for family in text_string_to_metric_families((await insight.metrics()).decode())}
 
     def value(name: str, **labels: str) -> float:
         return next(

@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -37,6 +38,8 @@ ARTIFACT_PIECE = 1024 * 1024  # bytes of an artifact given at once
 SHOWN_RUNS = 20  # of the overview
 SHOWN_DUE = 12
 READY_SECONDS = 2.0  # for which strangers are told the same
+CENSUS_SECONDS = 10.0  # for which /metrics shows the same of the store
+CENSUS_PATIENCE = 3.0  # seconds that it waits for the store
 
 
 class InsightStore(Runs, Signals, Moments, Nodes, Leases, Segments, Definitions, Protocol):
@@ -112,6 +115,7 @@ class Insight:
         self._checks = checks
         self._peers = peers
         self._ready, self._asking = (False, -math.inf), asyncio.Lock()  # what strangers are told, and until when
+        self._counted_until, self._counting = -math.inf, asyncio.Lock()  # how long a census is good enough for /metrics
         self._offer = round(offer_seconds * SECOND)
         self._lease = lease_seconds
         self.node = node
@@ -298,7 +302,11 @@ class Insight:
         """Return a census; what /metrics shows of the store is as old as the last one."""
         census = await self._store.census()
         taken = await self._store.load_taken_segments()
+        now = await self._store.now()
         self._metrics.waiting = census.live
+        self._metrics.oldest_due, self._metrics.oldest_queued = (
+            0.0 if at is None else max(0, now - at) / SECOND for at in (census.oldest_due_at, census.oldest_queued_at)
+        )
         self._metrics.outside_segments = Counter(
             plain_name(worker) for worker, _ in taken.values() if is_external_name(worker)
         )
@@ -356,5 +364,12 @@ class Insight:
         unreadable = len(self._metrics.unreadable())
         return f"ok, but {unreadable} triggers cannot be read by this node: its log names them" if unreadable else ""
 
-    def metrics(self) -> bytes:
+    async def metrics(self) -> bytes:
+        """What is counted in the store is at most CENSUS_SECONDS old; or older, where the store does not say."""
+        async with self._counting:
+            if self._clock.elapsed() >= self._counted_until:
+                with suppress(Error, TimeoutError):
+                    async with asyncio.timeout(CENSUS_PATIENCE):
+                        await self._count()
+                self._counted_until = self._clock.elapsed() + CENSUS_SECONDS
         return self._metrics.text()
