@@ -37,6 +37,13 @@ def wrap(tmp_path: Path, url: str, *words: str, patience: int = 30) -> subproces
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, start_new_session=True)
 
 
+def run_crontab_line(tmp_path: Path, line: str, **environ: str) -> subprocess.Popen[bytes]:
+    """As cron does: what follows the five fields goes to a shell, with hardly anything in its environment."""
+    given = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "SHELL": "/bin/sh", **environ}
+    argv = ["/bin/sh", "-c", line.split(None, 5)[5]]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=given, start_new_session=True)
+
+
 def ended(wrapped: subprocess.Popen[bytes]) -> tuple[bytes, bytes, int]:
     """Return what it wrote, and its exit code."""
     with wrapped:
@@ -92,19 +99,26 @@ def test_an_address_that_was_made_anew_is_the_only_one(server: Server, tmp_path:
 def test_a_machine_that_is_unplugged_is_missed_after_the_grace_with_its_last_words(
     server: Server, tmp_path: Path
 ) -> None:
-    _, url = watch(server, grace="8s")
-    script = "import time; print('half way', flush=True); time.sleep(600)"
-    wrapped = wrap(tmp_path, url, sys.executable, "-c", script)
-    made = server.wait_until(lambda: runs(server), "the beginning to be told")[0]
-    posted = server.http.post(f"{url.removeprefix(str(server.http.base_url).rstrip('/'))}/log", content=b"last words\n")
-    assert posted.status_code == 202, posted.text
-    os.killpg(wrapped.pid, signal.SIGKILL)
-    ended(wrapped)
+    _, url = watch(server, grace="15s")
+    script = tmp_path / "backup.py"
+    script.write_text("import time; print('half way', flush=True); time.sleep(600)")
+    line = f"* * * * *  {horae()} exec -- {sys.executable} {script}"
+    cron = run_crontab_line(tmp_path, line, HORAE_WATCH=url)
+    try:
+        made = server.wait_until(lambda: runs(server), "the beginning to be told")[0]
+        server.wait_until(lambda: "half way" in log_of(server, made), "its first words to be told")
+    finally:
+        os.killpg(cron.pid, signal.SIGKILL)  # the shell, the wrapper and its command, all at once
+    ended(cron)
+    assert server.get(f"/v1/runs/{made['id']}")["state"] == "blocked", "it is not missed before the grace is over"
     run = server.ended(made["id"])
     assert (run["state"], run["reason"]) == ("failed", "missed")
     assert run["message"].startswith("it began at ")
-    assert "last words" in log_of(server, run)
-    assert "missed" in server.cli("runs", "show", str(run["id"])).stdout
+    told = server.get("/v1/events", run=run["id"], kinds="run.finished")["items"]
+    assert [(event["data"]["reason"], event["data"]["message"]) for event in told] == [("missed", run["message"])]
+    assert "missed" in server.cli("runs").stdout
+    assert server.cli("logs", str(run["id"]), "--tail", "5").stdout == "half way\n"
+    assert spooled(tmp_path) == []
 
 
 def test_the_moments_of_a_job_that_nobody_tells_of_are_missed(server: Server) -> None:

@@ -138,6 +138,7 @@ async def test_a_failure_is_told_with_its_exit_code_and_the_end_of_its_log(world
     await until_next(world, job)
     told = await ping(world, f"{path}/start")
     await ping(world, f"{path}/log", b"first\n", run=told["run_id"])
+    assert await log(world, (await runs(world, job))[0]) == "first\n", "it is shown while it goes on"
     await ping(world, f"{path}/fail", b"last words\n", run=told["run_id"], exit_code=3)
     [run] = await runs(world, job)
     assert (run.state, run.reason, run.exit_code) == (State.FAILED, "exit", 3)

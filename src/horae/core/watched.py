@@ -29,6 +29,7 @@ FIELDS = frozenset({"watched"})
 _PING = "watch:ping"  # for which the token of a job's address is made
 START, LOG = "watch:start", "watch:log"
 STATES = ("start", "success", "fail", "log")
+OUTPUT = 1, 0  # attempt and fence under which lies what was told of a run, whoever claimed that
 EARLY = 60 * SECOND  # by which a ping may come before the moment for which it counts: clocks differ
 KEPT = 100 << 10  # bytes of what one ping says: the last ones
 MOST_KEPT = 1 << 20  # bytes of all that pings say of one run
@@ -112,10 +113,10 @@ def end(spec: Json, answers: dict[str, Json]) -> Ended | None:
 
 def _seconds(told: Json, answers: dict[str, Json]) -> float | None:
     """Return how long it took, as whoever ran it tells, or from the ping of its start to that of its end."""
-    if told.get("seconds") is not None or START not in answers:
-        seconds: float | None = told.get("seconds")
-        return seconds
-    return max(0.0, float(answers[WATCH_END]["at"] - answers[START]["at"]) / SECOND)
+    seconds: float | None = told.get("seconds")
+    if seconds is None and START in answers:
+        seconds = max(0.0, (answers[WATCH_END]["at"] - answers[START]["at"]) / SECOND)
+    return seconds
 
 
 def began_at(ended: Ended, at: Moment) -> Moment | None:

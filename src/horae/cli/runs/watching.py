@@ -26,7 +26,7 @@ from horae.errors import Invalid
 if TYPE_CHECKING:
     import subprocess
 
-LOG_SECONDS = 10.0  # between two pings with what was written meanwhile
+SOON, LOG_SECONDS = 1.0, 10.0  # between two pings with what was written meanwhile: at first, and in the long run
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 NOT_STARTED, NOT_FOUND = 126, 127  # as a shell has it
 LINGER_SECONDS = 1.0  # after its end, for the last of its output
@@ -149,9 +149,11 @@ class Wrapped:
     def _tell(self) -> None:
         """Beside the command, as long as it runs."""
         self._told.start()
-        while not self._over.wait(LOG_SECONDS):
+        pause = SOON  # a machine may be unplugged at any time: its first words are told soon
+        while not self._over.wait(pause):
             if data := self._take():
                 self._told.log(data)
+                pause = min(2 * pause, LOG_SECONDS)
 
     def _leave(self, code: int) -> int:
         """Return the exit code; who was ended by a signal, so are we."""

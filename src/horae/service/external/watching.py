@@ -114,7 +114,7 @@ class Watching:
         """Keep the end of what was said as output of the run; return where."""
         if not said:
             return None
-        ref = self._files.ref(run.id, 1, 0)
+        ref = self._files.ref(run.id, *watched.OUTPUT)
         sizes = await self._files.stored_sizes(ref)
         if sum(sizes) < watched.MOST_KEPT:
             await self._files.store_chunk(ref, len(sizes), said[-watched.KEPT :])

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from horae.core import watched
 from horae.core.members import Life, is_external_name, life_of, plain_name
 from horae.core.model import SECOND, SEGMENTS, Census, Json, Moment, Node, NodeState, Run, RunFilter, Trigger
 from horae.core.runs.orders import NEVER
@@ -203,6 +204,8 @@ class Insight:
     async def _ref(self, run: Run, attempt: int | None) -> tuple[int, str | None]:
         """Return the output of an attempt: the run's own, or that of an earlier one by number."""
         if attempt is None or attempt == run.attempt:
+            if run.kind == watched.WATCHED and run.output is None:
+                return run.attempt, self._files.ref(run.id, *watched.OUTPUT)
             if run.fence == 0:
                 return run.attempt, None
             # A run that was lost, or cancelled while it waited for a retry, ended without naming its output.
