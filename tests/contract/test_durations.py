@@ -181,7 +181,9 @@ async def test_triggers_ahead_are_planned_with_what_was_learned(learning: Store,
     await define(learning, 2, trigger_id=5, next_at=clock.now() + SECOND, schedule=canonical({"every": "10s"}))
     await define(learning, 3, trigger_id=6, next_at=clock.now() + 100 * SECOND)
     planned = await learning.load_planned(clock.now() + 50 * SECOND, 10)
-    assert [(it.trigger_id, it.job_id, it.schedule, it.median) for it in planned] == [(5, 2, '{"every":"10s"}', None)]
+    assert [(it.trigger_id, it.job_id, it.schedule, it.median) for it in planned.rows()] == [
+        (5, 2, '{"every":"10s"}', None)
+    ]
 
 
 async def test_jobs_that_follow_others_say_whom(store: Store):

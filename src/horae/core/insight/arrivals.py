@@ -2,18 +2,22 @@
 
 Triggers by the hundred thousand share a few schedules, and most of those repeat. So moments are worked out once for all
 triggers whose schedule and next moment are the same to the second, and a series that goes on evenly is one stretch,
-however long: an interval; a cron expression that is the same in every hour, or comes once a day. A trigger that is due
-every second is counted, never listed.
+however long: an interval; a cron expression that is the same in every hour, or comes once a day; within a day, what
+comes every second from eight to six. A trigger that is due every second is counted, never listed.
 
 What must stay true: a series has as many moments as the schedule has within the window, and where `next_at` is the
-first of them, they are the moments of the schedule, to the second.
+first of them, they are the moments of the schedule, to the second. Only where a schedule must be asked one by one for
+very many (a rule that comes every second), the rest is estimated from the first of them, and the series says so.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
+from math import ceil
 from typing import NamedTuple
 
 from horae.core.model import SECOND, Moment
@@ -21,11 +25,13 @@ from horae.core.time import cron, outside
 from horae.core.time.cron import Cron
 from horae.core.time.document import Plan, read_text
 from horae.core.time.moments import parse_duration
-from horae.core.time.schedule import compile_text
+from horae.core.time.schedule import Schedule, compile_text
+from horae.core.time.wallclock import Zone
 from horae.errors import Error
 
 HOUR, DAY = 3600 * SECOND, 86_400 * SECOND
-MOST_LISTED = 50_000  # moments of one series that stand alone
+MOST_ASKED = 20_000  # moments for which one schedule is asked one by one
+LEAST_EVEN = 3  # moments in a row that are one stretch
 _EVERY = re.compile(r'\{"every":"([^"]+)"')
 _ANY = ("*", "?")
 
@@ -44,6 +50,10 @@ class Stretch(NamedTuple):
     step: int  # µs; of one moment it says nothing
     times: int
 
+    @property
+    def last(self) -> Moment:
+        return self.first + (self.times - 1) * self.step
+
 
 class Series(NamedTuple):
     """The moments of triggers that share them."""
@@ -51,20 +61,56 @@ class Series(NamedTuple):
     stretches: tuple[Stretch, ...]
     delay: int = 0  # µs from the end of a run to the next moment: then `stretches` is the first moment alone
     is_exact: bool = False  # they fall on whole seconds, so that those of several triggers come at once
+    is_estimated: bool = False  # there are too many to be asked for: how many is not exact
 
     @property
     def moments(self) -> int:
         """Return how many there are."""
         return sum(stretch.times for stretch in self.stretches)
 
+    def in_turn(self) -> tuple[Stretch, ...]:
+        """Return stretches of which each ends before the next begins: these, or, of those that repeat every hour, a day
+        of them."""
+        if all(one.last < following.first for one, following in pairwise(self.stretches)):
+            return self.stretches
+        end = min(stretch.first for stretch in self.stretches) + DAY
+        return _evened(
+            sorted(
+                moment
+                for first, step, times in self.stretches
+                for moment in range(first, min(end, first + times * step), step)
+            )
+        )
+
+    def later(self, seconds: float) -> Series:
+        """Return moments so much later, in whole seconds: who comes after another does not meet it."""
+        if not seconds:
+            return self
+        by = ceil(seconds) * SECOND
+        return self._replace(stretches=tuple(one._replace(first=one.first + by) for one in self.stretches))
+
+    def inside(self, window: Window) -> Series:
+        """Return what of moments that were put off still lies within the window."""
+        return self._replace(stretches=tuple(_cut(one, window) for one in self.stretches))
+
+    def with_runs(self, seconds: float, window: Window) -> Series:
+        """Of an interval that counts from the end of a run: the run, and then the interval."""
+        if not self.delay or not self.stretches:
+            return self
+        return self._replace(stretches=_evenly(self.stretches[0].first, self.delay + round(seconds * SECOND), window))
+
+
+def _cut(stretch: Stretch, window: Window) -> Stretch:
+    most = (window.end - 1 - stretch.first) // stretch.step + 1
+    return stretch if stretch.times <= most else stretch._replace(times=max(0, most))
+
 
 NOTHING = Series(())
 
 
-def share_key(schedule: str, next_at: Moment) -> tuple[object, ...]:
+def share_key(schedule: str, next_at: Moment) -> tuple[object, int]:
     """Return what triggers with the same moments have in common. `schedule` is canonical text."""
-    step = _step_of(schedule)
-    return (step or schedule, next_at // SECOND)
+    return _step_of(schedule) or schedule, next_at // SECOND
 
 
 @lru_cache(maxsize=8192)
@@ -104,18 +150,32 @@ def _of_plan(plan: Plan, schedule: str, next_at: Moment, window: Window, seed: i
         return NOTHING
     if plan.delay:
         return Series(_once(max(next_at, window.start), window), delay=plan.step)
-    if plan.kind == "cron" and plan.end is None and _keeps_offset(plan, window):
-        repeated = _repeated(cron.parse(plan.expression, plan.dialect), plan.spread)
-        if repeated == HOUR and not plan.spread:
-            return Series(_hourly(schedule, next_at, window, seed, created_at), is_exact=is_exact)
-        if repeated:
-            return Series(_evenly(next_at, repeated, window), is_exact=is_exact)
-    return Series(_listed(schedule, next_at, window, seed, created_at), is_exact=is_exact)
+    is_steady = plan.kind == "cron" and plan.end is None and _keeps_offset(plan.zone, window)
+    repeated = _repeated(cron.parse(plan.expression, plan.dialect), plan.spread) if is_steady else 0
+    if repeated == DAY or (repeated and plan.spread):
+        return Series(_evenly(next_at, repeated, window), is_exact=is_exact)
+    own = compile_text(schedule, seed, created_at)
+    if repeated:
+        return Series(_hourly(own, next_at, window), is_exact=is_exact)
+    if is_steady and not plan.jitter:
+        return Series(_by_day(own, seed, next_at, window), is_exact=is_exact)
+    return _one_by_one(own, next_at, window, is_exact=is_exact)
 
 
-def _keeps_offset(plan: Plan, window: Window) -> bool:
+def _one_by_one(own: Schedule, next_at: Moment, window: Window, *, is_exact: bool) -> Series:
+    moments = _asked(own, next_at, window)
+    if len(moments) < MOST_ASKED:
+        return Series(_evened(moments), is_exact=is_exact)
+    step = (moments[-1] - moments[0]) // (len(moments) - 1)
+    rest = _evenly(moments[-1] + step, step, window)
+    return Series(_evened(moments) + rest, is_exact=is_exact, is_estimated=True)
+
+
+@lru_cache(maxsize=1024)
+def _keeps_offset(zone: Zone, window: Window) -> bool:
     """Return whether no clock is changed within the window."""
-    return plan.zone.offset_at(window.start) == plan.zone.offset_at(window.end)
+    days = range(window.start, window.end, DAY)
+    return len({zone.offset_at(moment) for moment in (*days, window.end)}) == 1
 
 
 def _repeated(expression: Cron, is_spread: bool) -> int:
@@ -138,20 +198,47 @@ def _evenly(first: Moment, step: int, window: Window) -> tuple[Stretch, ...]:
     return (Stretch(first, step, (window.end - 1 - first) // step + 1),) if first < window.end else ()
 
 
-def _hourly(schedule: str, next_at: Moment, window: Window, seed: int, created_at: Moment) -> tuple[Stretch, ...]:
+def _hourly(own: Schedule, next_at: Moment, window: Window) -> tuple[Stretch, ...]:
     """One hour of it is worked out, and the others are the same."""
     begin = max(next_at, window.start - HOUR)
-    hour = [stretch.first for stretch in _listed(schedule, next_at, Window(begin, begin + HOUR), seed, created_at)]
+    hour = _asked(own, next_at, Window(begin, begin + HOUR))
     gaps = {later - sooner for sooner, later in pairwise([*hour, hour[0] + HOUR])}
     if len(gaps) == 1:
         return _evenly(hour[0], gaps.pop(), window)
     return tuple(stretch for moment in hour for stretch in _evenly(moment, HOUR, window))
 
 
-def _listed(schedule: str, next_at: Moment, window: Window, seed: int, created_at: Moment) -> tuple[Stretch, ...]:
-    own = compile_text(schedule, seed, created_at)
-    before = max(next_at, window.start - 1)
-    moments = own.moments(before, window.end - 1, MOST_LISTED)
+def _by_day(own: Schedule, seed: int, next_at: Moment, window: Window) -> tuple[Stretch, ...]:
+    """Days are asked for; their times are those of the expression, and alike on all of them."""
+    expression = cron.parse(own.plan.expression, own.plan.dialect, seed=seed)
+    times, offset = [second * SECOND for second in expression.times], own.plan.zone.offset_at(window.start)
+    whole, found = _evened(times), list[Stretch]()
     if window.start <= next_at < window.end:
-        moments.insert(0, next_at)
-    return tuple(Stretch(moment, DAY, 1) for moment in moments)
+        found.append(Stretch(next_at, DAY, 1))
+    after = max(next_at, window.start - 1)
+    while (at := own.next_after(after)) is not None and at < window.end:
+        midnight = (at + offset) // DAY * DAY - offset
+        part = times[bisect_right(times, after - midnight) : bisect_left(times, window.end - midnight)]
+        day = whole if len(part) == len(times) else _evened(part)
+        found += [stretch._replace(first=midnight + stretch.first) for stretch in day]
+        after = midnight + DAY - 1
+    return tuple(found)
+
+
+def _asked(own: Schedule, next_at: Moment, window: Window) -> list[Moment]:
+    moments = own.moments(max(next_at, window.start - 1), window.end - 1, MOST_ASKED)
+    return [next_at, *moments] if window.start <= next_at < window.end else moments
+
+
+def _evened(moments: Sequence[Moment]) -> tuple[Stretch, ...]:
+    """Return moments as stretches: those in a row that are evenly spaced are one."""
+    found, at, count = list[Stretch](), 0, len(moments)
+    while at < count:
+        step, end = (moments[at + 1] - moments[at] if at + 1 < count else DAY), at + 1
+        while end < count and moments[end] - moments[end - 1] == step:
+            end += 1
+        if end - at < LEAST_EVEN:
+            step, end = DAY, at + 1
+        found.append(Stretch(moments[at], step, end - at))
+        at = end
+    return tuple(found)

@@ -7,7 +7,7 @@ id: the same one every day, and evenly spread over all (core.time.cron).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from horae.core.insight.arrivals import Series
@@ -31,7 +31,7 @@ class Shared(NamedTuple):
     schedule: str  # as stored
     series: Series
     triggers: int
-    names: tuple[str, ...]  # of some of their jobs
+    whose: object  # by which names of their jobs are asked for
 
 
 class Crowd(NamedTuple):
@@ -51,8 +51,12 @@ class Clash(NamedTuple):
     crowds: tuple[Crowd, ...]  # the largest first
 
 
-def find_clashes(shared: Iterable[Shared]) -> list[Clash]:
-    """Return where most triggers come together, one of each kind: what clashes every hour is told once."""
+Names = Mapping[object, Sequence[str]]
+
+
+def find_clashes(shared: Iterable[Shared], names_of: Callable[[set[object]], Names]) -> list[Clash]:
+    """Return where most triggers come together, one of each kind: what clashes every hour is told once. Names of jobs
+    are asked for where they are told."""
     groups = [one for one in shared if one.series.is_exact and _expression_of(one.schedule)[0]]
     meeting: dict[Moment, list[int]] = {}
     for index, one in enumerate(groups):
@@ -62,12 +66,16 @@ def find_clashes(shared: Iterable[Shared]) -> list[Clash]:
     for moment, indexes in meeting.items():
         first, times = alike.get(tuple(indexes), (moment, 0))
         alike[tuple(indexes)] = min(first, moment), times + 1
-    found = [
-        _clash([groups[index] for index in indexes], *when)
-        for indexes, when in alike.items()
-        if sum(groups[index].triggers for index in indexes) >= FEWEST
+    sizes = {indexes: sum(groups[index].triggers for index in indexes) for indexes in alike}
+    many = sorted((-size, alike[indexes][0], indexes) for indexes, size in sizes.items() if size >= FEWEST)
+    told = [
+        (_largest([groups[index] for index in indexes]), -size, *alike[indexes]) for size, _, indexes in many[:MOST]
     ]
-    return sorted(found, key=lambda clash: (-clash.triggers, clash.at))[:MOST]
+    names = names_of({one.whose for crowds, *_ in told for one in crowds})
+    return [
+        Clash(at, times, size, tuple(_crowd(one, names[one.whose]) for one in crowds))
+        for crowds, size, at, times in told
+    ]
 
 
 def _moments(series: Series) -> Iterable[Moment]:
@@ -76,14 +84,13 @@ def _moments(series: Series) -> Iterable[Moment]:
             yield from range(stretch.first, stretch.first + stretch.times * stretch.step, stretch.step)
 
 
-def _clash(groups: Sequence[Shared], at: Moment, times: int) -> Clash:
-    largest = sorted(groups, key=lambda one: -one.triggers)[:MOST_SCHEDULES]
-    crowds = tuple(
-        Crowd(expression, zone, one.triggers, one.names, spread(expression))
-        for one in largest
-        for expression, zone in (_expression_of(one.schedule),)
-    )
-    return Clash(at, times, sum(one.triggers for one in groups), crowds)
+def _largest(groups: Sequence[Shared]) -> list[Shared]:
+    return sorted(groups, key=lambda one: -one.triggers)[:MOST_SCHEDULES]
+
+
+def _crowd(one: Shared, names: Sequence[str]) -> Crowd:
+    expression, zone = _expression_of(one.schedule)
+    return Crowd(expression, zone, one.triggers, tuple(names), spread(expression))
 
 
 def _expression_of(schedule: str) -> tuple[str, str]:

@@ -7,15 +7,19 @@ that begin in the same instant and are shorter than a tick are under way togethe
 Runs begin in stretches. One that repeats within the hour is added to one cycle, which is laid end to end when all are
 in it: so the cost depends on how different the moments are, not on how many there are. Others are added one by one.
 
+Of thousands of limits few ever run out: a load remembers what was added, and says at most how much that may be
+(`bound`). The ticks of a day take megabytes, and are made for those alone that may.
+
 When a pool has fewer places than are wanted, what cannot start is carried on, as water is: the work above the capacity
 of a tick is done in later ones. So much work waiting, divided by the capacity, is how late a run begins.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, cycle
 from operator import add
 from typing import NamedTuple
 
@@ -58,20 +62,27 @@ class Kernel(NamedTuple):
     work: tuple[tuple[int, float], ...]  # tick, and by how much the work changes there
     variance: tuple[tuple[int, float], ...]
     burst: float  # in its first tick, where it shares its instant with others
+    seconds: float  # that it takes, on the average
+    reach: int  # the last tick in which anything changes
+
+
+Part = tuple[Kernel, float]  # so many runs, of those that begin together
 
 
 @lru_cache(maxsize=8192)
 def kernel_of(expected: Expected, tick: int, is_exact: bool) -> Kernel:
     """Return what a run does that takes one of three durations. Those below a tick fill a part of it."""
     lengths = [expected.at(point) / tick for point in POINTS]
+    seconds = sum(lengths) * SHARE * tick
     if lengths[1] < 1:
         part = min(1.0, sum(lengths) * SHARE)
-        return Kernel(((0, part), (1, -part)), ((0, part * (1 - part)), (1, -part * (1 - part))), is_exact * (1 - part))
+        doubt = part * (1 - part)
+        return Kernel(((0, part), (1, -part)), ((0, doubt), (1, -doubt)), is_exact * (1 - part), seconds, 1)
     ends = [max(1, round(length)) for length in lengths]
     work = [(0, 1.0), *((end, -SHARE) for end in ends)]
     doubt = SHARE * (1 - SHARE)
     variance = ((ends[0], doubt), (ends[2], -doubt)) if ends[2] > ends[0] else ()
-    return Kernel(tuple(_merged(work)), variance, 0.0)
+    return Kernel(tuple(_merged(work)), variance, 0.0, seconds, max(ends))
 
 
 def _merged(changes: Iterable[tuple[int, float]]) -> Iterator[tuple[int, float]]:
@@ -81,111 +92,144 @@ def _merged(changes: Iterable[tuple[int, float]]) -> Iterator[tuple[int, float]]
     return iter(found.items())
 
 
-class _Cycle:
-    """What repeats after so many ticks."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.work, self.variance, self.burst, self.starts = ([0.0] * size for _ in range(4))
-
-    def add(self, at: int, kernel: Kernel, runs: float) -> None:
-        for changes, into in ((kernel.work, self.work), (kernel.variance, self.variance)):
-            for offset, change in changes:
-                self._change(into, at, offset, change * runs)
-        self.burst[at] += kernel.burst * runs
-        self.starts[at] += runs
-
-    def _change(self, into: list[float], at: int, offset: int, change: float) -> None:
-        """What changes so many turns later has not changed yet in this one: a run that is longer than the cycle is
-        under way several times at once."""
-        turns, place = divmod(at + offset, self.size)
-        into[place] += change
-        into[0] -= change * turns
-
-    def levels(self) -> list[list[float]]:
-        return [list(accumulate(self.work)), list(accumulate(self.variance)), self.burst, self.starts]
-
-
 class Load:
     """The load of one pool."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self._work, self._variance = [0.0] * (grid.size + 1), [0.0] * (grid.size + 1)
-        self.burst, self.starts = [0.0] * grid.size, [0.0] * grid.size
-        self._cycles: dict[int, _Cycle] = {}
+        self._added: list[tuple[Stretch, Sequence[Part]]] = []
+        self._under_way: Counter[int] = Counter()  # ticks → runs that end after so many
 
-    def add(self, stretch: Stretch, expected: Expected, runs: float, *, is_exact: bool) -> None:
-        """Let so many runs begin at each of these moments."""
-        grid, tick = self._grid, self._grid.tick * SECOND
-        kernel = kernel_of(expected, grid.tick, is_exact)
-        if stretch.times > 1 and stretch.step < 2 * tick:
-            return self._add_evenly(stretch, expected, runs)
-        is_even = stretch.step % tick == 0 and stretch.step <= HOUR_SECONDS * SECOND
-        if stretch.times > 1 and is_even and stretch.first - stretch.step < grid.start:
-            return self._cycle(stretch.step // tick).add(grid.tick_of(stretch.first), kernel, runs)
-        for number in range(stretch.times):
-            self._add_once(grid.tick_of(stretch.first + number * stretch.step), kernel, runs)
-        return None
+    def add(self, stretches: Iterable[Stretch], parts: Sequence[Part]) -> None:
+        """Let runs begin at each of these moments."""
+        self._added += [(stretch, parts) for stretch in stretches if stretch.times]
 
-    def _cycle(self, size: int) -> _Cycle:
-        found = self._cycles.get(size)
-        if found is None:
-            found = self._cycles[size] = _Cycle(size)
-        return found
+    def add_under_way(self, left: Iterable[float]) -> None:
+        """Let runs be under way at the beginning, each for so many seconds."""
+        tick = self._grid.tick
+        self._under_way.update([round(seconds / tick) or 1 for seconds in left])
 
-    def _add_once(self, at: int, kernel: Kernel, runs: float) -> None:
-        for changes, into in ((kernel.work, self._work), (kernel.variance, self._variance)):
-            for offset, change in changes:
-                if at + offset < self._grid.size:
-                    into[at + offset] += change * runs
-        self.burst[at] += kernel.burst * runs
-        self.starts[at] += runs
-
-    def _add_evenly(self, stretch: Stretch, expected: Expected, runs: float) -> None:
-        """More often than ticks: as a level. What is longer than the step is under way several times at once."""
-        first, last = self._grid.tick_of(stretch.first), self._grid.size
-        seconds = sum(map(expected.at, POINTS)) * SHARE
-        level = runs * seconds * SECOND / stretch.step
-        self._work[first] += level
-        self._variance[first] += level * max(0.0, 1 - seconds * SECOND / stretch.step)
-        each = runs * stretch.times / (last - first)
-        self.starts[first:] = [count + each for count in self.starts[first:]]
-
-    def add_under_way(self, runs: float, seconds: float) -> None:
-        """Let so many runs be under way at the beginning, for as long as that."""
-        end = max(1, round(seconds / self._grid.tick))
-        self._work[0] += runs
-        if end < self._grid.size:
-            self._work[end] -= runs
+    def bound(self, *, of_starts: bool) -> float:
+        """Return how many may be under way at once, or start in one tick: never less than are."""
+        tick = self._grid.tick * SECOND
+        if of_starts:
+            return sum(runs * (1 + _turns(stretch, tick)) for stretch, parts in self._added for _, runs in parts)
+        return self._under_way.total() + sum(
+            runs * (1 + _turns(stretch, max(tick * kernel.reach, kernel.seconds * SECOND)))
+            for stretch, parts in self._added
+            for kernel, runs in parts
+        )
 
     def finish(self) -> Levels:
         """Return the load in each tick. Cycles of an hour and its parts are laid into one hour first."""
-        size, hour = self._grid.size, HOUR_SECONDS // self._grid.tick
-        levels = [
-            list(accumulate(self._work[:size])),
-            list(accumulate(self._variance[:size])),
-            self.burst,
-            self.starts,
-        ]
-        whole = [cycle for cycle in self._cycles.values() if hour % cycle.size == 0]
-        others = [cycle.levels() for cycle in self._cycles.values() if hour % cycle.size]
+        grid, hour = self._grid, HOUR_SECONDS // self._grid.tick
+        ticks, cycles = _Ticks(grid.size), dict[int, _Cycle]()
+        for stretch, parts in self._added:
+            size = self._cycle_of(stretch)
+            if size:
+                if size not in cycles:
+                    cycles[size] = _Cycle(size)
+                cycles[size].add(grid.tick_of(stretch.first), parts)
+            elif stretch.times > 1 and stretch.step < 2 * grid.tick * SECOND:
+                ticks.add_evenly(grid.tick_of(stretch.first), grid.tick_of(stretch.last) + 1, stretch, parts)
+            else:
+                for number in range(stretch.times):
+                    ticks.add(grid.tick_of(stretch.first + number * stretch.step), parts)
+        ticks.add_under_way(self._under_way)
+        whole = [cycle.levels() for cycle in cycles.values() if hour % cycle.size == 0]
+        others = [cycle.levels() for cycle in cycles.values() if hour % cycle.size]
         if whole:
-            others.append(_together([cycle.levels() for cycle in whole], hour))
-        for each in others:
-            levels = [list(map(add, level, _tiled(cycle, size))) for level, cycle in zip(levels, each, strict=True)]
-        return Levels(*levels)
+            others.append(_laid(_zeros(hour), whole))
+        return _laid(ticks.levels(), others)
+
+    def _cycle_of(self, stretch: Stretch) -> int:
+        """Return after how many ticks a stretch repeats itself all through the window; 0 if it does not, or rarely."""
+        grid, tick = self._grid, self._grid.tick * SECOND
+        first, step, times = stretch
+        if times < 2 or step % tick or not 2 * tick <= step <= HOUR_SECONDS * SECOND:
+            return 0
+        is_whole = first - step < grid.start and first + times * step >= grid.moment(grid.size)
+        return step // tick if is_whole else 0
 
 
-def _together(cycles: Sequence[list[list[float]]], size: int) -> list[list[float]]:
-    total = [[0.0] * size for _ in range(4)]
+class _Ticks:
+    """Ticks, while runs are added to them. Work and variance are kept as changes from tick to tick."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.work, self.variance, self.burst, self.starts = _zeros(size)
+
+    def add(self, at: int, parts: Sequence[Part]) -> None:
+        """Let runs begin in a tick."""
+        work, variance, size, burst, starts = self.work, self.variance, self.size, 0.0, 0.0
+        for kernel, runs in parts:
+            if at + kernel.reach < size:
+                for offset, change in kernel.work:
+                    work[at + offset] += change * runs
+                for offset, change in kernel.variance:
+                    variance[at + offset] += change * runs
+            else:
+                self._add_beyond(at, kernel, runs)
+            burst += kernel.burst * runs
+            starts += runs
+        self.burst[at] += burst
+        self.starts[at] += starts
+
+    def _add_beyond(self, at: int, kernel: Kernel, runs: float) -> None:
+        """What changes after the last tick is not seen."""
+        for changes, into in ((kernel.work, self.work), (kernel.variance, self.variance)):
+            for offset, change in changes:
+                if at + offset < self.size:
+                    into[at + offset] += change * runs
+
+    def add_evenly(self, first: int, end: int, stretch: Stretch, parts: Sequence[Part]) -> None:
+        """More often than ticks: as a level. What is longer than the step is under way several times at once."""
+        for kernel, runs in parts:
+            share = kernel.seconds * SECOND / stretch.step
+            for into, level in ((self.work, runs * share), (self.variance, runs * share * max(0.0, 1 - share))):
+                into[first] += level
+                if end < self.size:
+                    into[end] -= level
+        each = sum(runs for _, runs in parts) * stretch.times / (end - first)
+        self.starts[first:end] = [count + each for count in self.starts[first:end]]
+
+    def add_under_way(self, ends: Counter[int]) -> None:
+        self.work[0] += ends.total()
+        for end, runs in ends.items():
+            if end < self.size:
+                self.work[end] -= runs
+
+    def levels(self) -> Levels:
+        return Levels(list(accumulate(self.work)), list(accumulate(self.variance)), self.burst, self.starts)
+
+
+class _Cycle(_Ticks):
+    """Ticks that repeat."""
+
+    def _add_beyond(self, at: int, kernel: Kernel, runs: float) -> None:
+        """What changes so many turns later has not changed yet in this one: a run that is longer than the cycle is
+        under way several times at once."""
+        for changes, into in ((kernel.work, self.work), (kernel.variance, self.variance)):
+            for offset, change in changes:
+                turns, place = divmod(at + offset, self.size)
+                into[place] += change * runs
+                into[0] -= change * runs * turns
+
+
+def _turns(stretch: Stretch, length: float) -> int:
+    """Return how many more of a stretch begin within a length of time after one of them."""
+    return min(stretch.times - 1, int(length // stretch.step)) if stretch.times > 1 else 0
+
+
+def _zeros(size: int) -> Levels:
+    return Levels(*([0.0] * size for _ in range(4)))
+
+
+def _laid(levels: Levels, cycles: Iterable[Levels]) -> Levels:
+    """Return levels with cycles laid end to end upon them."""
     for each in cycles:
-        total = [list(map(add, level, _tiled(cycle, size))) for level, cycle in zip(total, each, strict=True)]
-    return total
-
-
-def _tiled(cycle: list[float], size: int) -> list[float]:
-    return (cycle * -(-size // len(cycle)))[:size]
+        levels = Levels(*(list(map(add, level, cycle(some))) for level, some in zip(levels, each, strict=True)))
+    return levels
 
 
 class Levels(NamedTuple):
@@ -199,6 +243,11 @@ class Levels(NamedTuple):
     def wanted(self) -> list[float]:
         """Runs that would be under way at once if all had a place."""
         return list(map(add, self.work, self.burst))
+
+
+def together(levels: Sequence[Levels], size: int) -> Levels:
+    """Return the load of several pools together."""
+    return _laid(levels[0], levels[1:]) if levels else _zeros(size)
 
 
 class Shortage(NamedTuple):

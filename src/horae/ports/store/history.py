@@ -7,7 +7,7 @@ from typing import Protocol
 
 from horae.core.insight.baselines import Baseline
 from horae.core.insight.learning import EndedRun, Mark
-from horae.core.insight.planned import Follower, Planned
+from horae.core.insight.planned import Columns, Follower
 from horae.core.model import Moment
 from horae.core.runs.past import HistoryPart, Outdated, Remains
 
@@ -76,7 +76,7 @@ class Durations(Protocol):
 class Plans(Protocol):
     """What is to come."""
 
-    async def load_planned(self, before: Moment, most: int) -> list[Planned]:
+    async def load_planned(self, before: Moment, most: int) -> Columns:
         """Return triggers whose next moment lies before this one, up to `most` of them."""
 
     async def load_followers(self, most: int) -> list[Follower]:

@@ -1,7 +1,7 @@
 """Forecasts: what there is to read for one, and at which window it looks. How it is made is in core.insight.forecast.
 
-It is made in a thread: a hundred thousand triggers take about a second, in which others must not wait. One is made at a
-time, and whoever asks for the same meanwhile is given the same.
+It is made in a thread: a hundred thousand triggers take the better part of a second, in which others must not wait. One
+is made at a time; of those who wait for their turn and ask for the same, the first makes it for all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from horae.core.insight.arrivals import Window
 from horae.core.insight.forecast import JOB, OWNER, QUEUE, Forecast, forecast
@@ -34,24 +34,47 @@ class ForecastStore(Plans, Nodes, Queues, StoreClock, Protocol):
     """Triggers and durations, the agents there are, and queues."""
 
 
+class _Asked(NamedTuple):
+    """What is asked for."""
+
+    hours: float
+    start: Moment | None
+    by: str
+    org: int | None
+    limit: int
+
+
 class Forecasting:
     def __init__(self, store: ForecastStore) -> None:
         self._store = store
         self._alone = asyncio.Lock()
+        self._askers = 0
+        self._last: tuple[_Asked, int, Forecast] | None = None  # made after so many had asked
 
     async def make(
         self, *, hours: float, start: Moment | None = None, by: str = JOB, org: int | None = None, limit: int = 20
     ) -> Forecast:
         """Return what the hours from a moment on, or from now on, will see."""
-        window = _window(await self._store.now(), start, hours)
-        async with self._alone, _uncollected():
+        asked = _Asked(hours, start, by, org, limit)
+        self._askers += 1
+        number = self._askers
+        async with self._alone:
+            if self._last is not None and self._last[0] == asked and self._last[1] >= number:
+                return self._last[2]
+            askers, found = self._askers, await self._make(asked)
+            self._last = asked, askers, found
+            return found
+
+    async def _make(self, asked: _Asked) -> Forecast:
+        window = _window(await self._store.now(), asked.start, asked.hours)
+        async with _uncollected():
             planned = await self._store.load_planned(window.end, MOST_TRIGGERS)
             followers = await self._store.load_followers(MOST_FOLLOWERS)
             places = Places(
                 await self._store.list_nodes(), await self._store.list_queues(), await self._store.count_queued()
             )
             return await asyncio.to_thread(
-                forecast, window, planned, followers, places, by=by, org=org, limit=limit
+                forecast, window, planned, followers, places, by=asked.by, org=asked.org, limit=asked.limit
             )  # fmt: skip
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from horae.core.insight.baselines import Baseline, baseline_from, baseline_text
 from horae.core.insight.learning import EndedRun, Mark, mark_from
-from horae.core.insight.planned import Follower, Planned
+from horae.core.insight.planned import Columns, Follower
 from horae.core.model import SECOND, Moment
-from horae.core.runs.orders import NEVER
 from horae.core.time.outside import ON, is_outside
 from horae.core.work.policies import policy_from_text
 from horae.stores.database import Database, Steps
-from horae.stores.rows import Row, _trigger_texts, encode, from_json
+from horae.stores.rows import Row, TriggerText, _trigger_texts, encode, from_json
 
+COLUMNS, TRIGGERS = 13, 9  # of what is planned, and the place of the texts of triggers
+TURNED = 5000  # rows that are made columns at once
 MARK = "durations"  # the name of the setting that says how far history was learned from
 
 
@@ -55,8 +58,9 @@ class DurationPart(Database):
 
         return await self._transact(steps)
 
-    async def load_planned(self, before: Moment, most: int) -> list[Planned]:
-        return [one for row in await self._get("load_planned", before, most) for one in _planned(row)]
+    async def load_planned(self, before: Moment, most: int) -> Columns:
+        rows = await self._get("load_planned", before, most)
+        return await asyncio.to_thread(_planned, rows)  # of a hundred thousand it takes long enough for others to wait
 
     async def load_followers(self, most: int) -> list[Follower]:
         found = [_follower(row) for row in await self._get("load_followers", most)]
@@ -79,20 +83,28 @@ def _ended(rows: Sequence[Row]) -> list[EndedRun]:
     return [EndedRun(row[0], row[1], bool(row[2]), row[3], row[4]) for row in rows]
 
 
-def _planned(row: Row) -> list[Planned]:
-    """Return the trigger of a row; none that nobody here can read, or that its job no longer has."""
-    trigger_id, next_at, last_at, job_id, org, name, owner, kind, policy, triggers, median, spread, share = row
+def _planned(rows: Sequence[Row]) -> Columns:
+    """Return triggers; none that nobody here can read, or that its job no longer has."""
+    columns: list[list[Any]] = [[] for _ in range(COLUMNS)]
+    for start in range(0, len(rows), TURNED):
+        for column, part in zip(columns, zip(*rows[start : start + TURNED], strict=True), strict=True):
+            column += part
+    triggers = columns.pop(TRIGGERS)
+    own = [_own(text, trigger_id) for text, trigger_id in zip(triggers, columns[0], strict=True)]
+    if None in own:
+        return _planned([row for row, one in zip(rows, own, strict=True) if one is not None])
+    read = [str(one.schedule, "utf-8") for one in own if one], [one.created_at for one in own if one]
+    return Columns._make([*columns[:TRIGGERS], *read, *columns[TRIGGERS:]])
+
+
+def _own(triggers: str, trigger_id: int) -> TriggerText | None:
     try:
         for one in _trigger_texts(triggers):
-            if one.id == trigger_id and next_at != NEVER:
-                schedule = bytes(one.schedule).decode()
-                return [Planned(
-                    trigger_id, next_at, last_at, job_id, org, name, owner, kind, policy, schedule, one.created_at,
-                    median, spread, share,
-                )]  # fmt: skip
+            if one.id == trigger_id:
+                return one
     except msgspec.DecodeError:
         pass
-    return []
+    return None
 
 
 def _follower(row: Row) -> Follower:

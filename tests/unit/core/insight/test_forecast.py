@@ -9,7 +9,7 @@ import pytest
 from horae.core.insight.arrivals import Window
 from horae.core.insight.clashes import spread
 from horae.core.insight.forecast import Forecast, forecast
-from horae.core.insight.planned import Follower, Places, Planned
+from horae.core.insight.planned import Columns, Follower, Places, Planned
 from horae.core.model import SECOND, After, ConcurrencyLimit, Json, Node, OperatorWish, Overlap, Policy, RateLimit
 from horae.core.policy.queues import Queue, QueueState
 from horae.core.time import cron
@@ -38,7 +38,7 @@ def planned(
 
 
 def made(*triggers: Planned, followers: tuple[Follower, ...] = (), places: Places = HERE, **asked: object) -> Forecast:
-    return forecast(DAY, triggers, followers, places, **asked)  # type: ignore[arg-type]
+    return forecast(DAY, Columns.of(triggers), followers, places, **asked)  # type: ignore[arg-type]
 
 
 def follower(job_id: int, *heard: tuple[int, str], part_of: int | None = None, share: float = 1.0) -> Follower:

@@ -9,11 +9,15 @@ import pytest
 
 from horae.core.insight.arrivals import Stretch, Window
 from horae.core.insight.baselines import Expected
-from horae.core.insight.load import Grid, Load, delays, shortages
+from horae.core.insight.load import Grid, Load, delays, kernel_of, shortages
 from horae.core.model import SECOND
 
 HOUR = 3600 * SECOND
 GRID = Grid.of(Window(0, 6 * HOUR))
+
+
+def begin(load: Load, stretch: Stretch, expected: Expected, runs: float, *, is_exact: bool) -> None:
+    load.add([stretch], [(kernel_of(expected, GRID.tick, is_exact), runs)])
 
 
 def at_once(stretches: list[tuple[Stretch, float]], ticks: int) -> list[int]:
@@ -39,7 +43,7 @@ def test_what_repeats_loads_as_run_by_run(step: int, seconds: int) -> None:
     for _ in range(20):
         first = dice.randrange(step) * SECOND
         stretch = Stretch(first, step * SECOND, (6 * HOUR - 1 - first) // (step * SECOND) + 1)
-        load.add(stretch, Expected(seconds, 0.0), 1.0, is_exact=True)
+        begin(load, stretch, Expected(seconds, 0.0), 1.0, is_exact=True)
         made.append((stretch, seconds))
     levels = load.finish()
     assert levels.wanted() == pytest.approx(at_once(made, GRID.size), abs=1e-6)
@@ -48,14 +52,14 @@ def test_what_repeats_loads_as_run_by_run(step: int, seconds: int) -> None:
 
 def test_runs_that_stand_alone_load_from_their_beginning_to_their_end() -> None:
     load = Load(GRID)
-    load.add(Stretch(100 * SECOND, HOUR, 1), Expected(50, 0.0), 3.0, is_exact=True)
+    begin(load, Stretch(100 * SECOND, HOUR, 1), Expected(50, 0.0), 3.0, is_exact=True)
     wanted = load.finish().wanted()
     assert [wanted[99], wanted[100], wanted[149], wanted[150]] == [0, 3, 3, 0]
 
 
 def test_short_runs_at_the_same_instant_are_at_once_and_do_little_work() -> None:
     load = Load(GRID)
-    load.add(Stretch(100 * SECOND, HOUR, 1), Expected(0.1, 0.0), 500.0, is_exact=True)
+    begin(load, Stretch(100 * SECOND, HOUR, 1), Expected(0.1, 0.0), 500.0, is_exact=True)
     levels = load.finish()
     assert levels.wanted()[100] == pytest.approx(500)
     assert levels.work[100] == pytest.approx(50)
@@ -63,7 +67,7 @@ def test_short_runs_at_the_same_instant_are_at_once_and_do_little_work() -> None
 
 def test_a_trigger_that_is_due_more_often_than_ticks_is_a_level() -> None:
     load = Load(GRID)
-    load.add(Stretch(0, SECOND // 2, 2 * GRID.size), Expected(0.25, 0.0), 1.0, is_exact=False)
+    begin(load, Stretch(0, SECOND // 2, 2 * GRID.size), Expected(0.25, 0.0), 1.0, is_exact=False)
     levels = load.finish()
     assert levels.work == pytest.approx([0.5] * GRID.size)
     assert sum(levels.starts) == pytest.approx(2 * GRID.size)
@@ -71,7 +75,7 @@ def test_a_trigger_that_is_due_more_often_than_ticks_is_a_level() -> None:
 
 def test_a_spread_of_durations_is_a_spread_of_runs_at_once() -> None:
     load = Load(GRID)
-    load.add(Stretch(0, HOUR, 1), Expected(100, 0.5), 90.0, is_exact=True)
+    begin(load, Stretch(0, HOUR, 1), Expected(100, 0.5), 90.0, is_exact=True)
     levels = load.finish()
     assert levels.work[10] == pytest.approx(90)
     assert levels.variance[10] == 0
@@ -94,7 +98,7 @@ def test_delays_are_about_those_of_a_simulation_run_by_run(slots: int) -> None:
     dice, load = random.Random(slots), Load(GRID)
     arrivals = [(dice.randrange(60) + 3600, dice.choice([20, 40, 90])) for _ in range(300)]
     for at, seconds in arrivals:
-        load.add(Stretch(at * SECOND, HOUR, 1), Expected(seconds, 0.0), 1.0, is_exact=True)
+        begin(load, Stretch(at * SECOND, HOUR, 1), Expected(seconds, 0.0), 1.0, is_exact=True)
     late = max(delays(load.finish().work, slots))
     assert late == pytest.approx(waits(arrivals, slots), rel=0.2)
 

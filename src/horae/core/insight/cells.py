@@ -1,0 +1,335 @@
+"""Triggers that are counted together: those of a cell have the same moments, need the same places, and take about as
+long.
+
+    triggers ─► groups, by schedule and next moment ─► cells, by what their runs use and how long
+    followers ─► cells of their own, so much later than those that they follow
+
+A hundred thousand triggers pass through `_place`: so it works column by column, does little for each trigger, and all
+else once for a cell, a group or a use.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from math import ceil
+from typing import NamedTuple
+
+from horae.core.insight.arrivals import HOUR, Series, Stretch, Window, series_of, share_key
+from horae.core.insight.baselines import Expected
+from horae.core.insight.load import POINTS, SHARE, Grid, Kernel, kernel_of
+from horae.core.insight.planned import (
+    LENGTHS,
+    SPREADS,
+    UNKNOWN_LENGTH,
+    Columns,
+    Durations,
+    Follower,
+    Places,
+    Profile,
+    Profiles,
+    class_of,
+    has_limits,
+)
+from horae.core.model import SECOND, Moment, Overlap
+
+DEEPEST = 10  # jobs that come one after another
+_When = tuple[str, int]  # the schedule, and the second of the next moment
+_What = tuple[str, str, int, int, tuple[str, int] | None]  # kind, policy, classes of the duration, whose limits
+
+
+class Use:
+    """What a run needs a place in, and for how long."""
+
+    __slots__ = ("_kept", "_kernels", "begun", "expected", "median", "profile")
+
+    def __init__(self, profile: Profile, expected: Expected) -> None:
+        self.profile, self.expected = profile, expected
+        self.median = expected.median * SECOND  # µs
+        self.begun: list[Moment] = []  # before the window, and may go on in it
+        self._kept: dict[int, float] = {}
+        self._kernels: dict[bool, Kernel] = {}
+
+    def kernel(self, tick: int, is_exact: bool) -> Kernel:
+        found = self._kernels.get(is_exact)
+        if found is None:
+            found = self._kernels[is_exact] = kernel_of(self.expected, tick, is_exact)
+        return found
+
+    def kept(self, group: Group) -> float:
+        """Return the share of the moments of a group that become runs."""
+        if self.profile.is_closed:
+            return 0.0
+        overlap = self.profile.overlap
+        if group.moments < 2 or overlap is Overlap.ALLOW or overlap is Overlap.REPLACE or group.series.delay:
+            return 1.0
+        if not group.step:
+            return share_kept(group.in_turn, self.expected)
+        found = self._kept.get(group.step)
+        if found is None:
+            found = self._kept[group.step] = share_kept_evenly(group.step, self.expected, overlap)
+        return found
+
+
+class Group:
+    """Triggers with the same moments."""
+
+    __slots__ = ("_in_turn", "loaded", "moments", "schedule", "series", "step", "triggers")
+
+    def __init__(self, schedule: str, series: Series) -> None:
+        """`schedule` is empty for what others make."""
+        self.schedule, self.series, self.moments = schedule, series, series.moments
+        self.triggers = 0
+        self.loaded: list[Cell] = []
+        is_even = len(series.stretches) == 1 and self.moments > 1
+        self.step = series.stretches[0].step if is_even else 0  # µs; 0: not evenly spaced
+        self._in_turn: tuple[Stretch, ...] | None = None
+
+    @property
+    def in_turn(self) -> tuple[Stretch, ...]:
+        if self._in_turn is None:
+            self._in_turn = self.series.in_turn()
+        return self._in_turn
+
+
+class Cell:
+    """Triggers, or a job that follows others, whose runs are counted together."""
+
+    __slots__ = ("count", "delay", "each", "group", "runs", "use")
+
+    def __init__(self, group: Group, use: Use, count: int, delay: float = 0.0, each: float = 1.0) -> None:
+        """`delay`: seconds that its runs wait for those of others. `each`: of what others make, runs for each of their
+        moments."""
+        self.group, self.use, self.count, self.delay, self.each = group, use, count, delay, each
+        self.runs = group.moments * (use.kept(group) if group.moments > 1 or use.profile.is_closed else 1.0)
+        group.loaded.append(self)
+
+    @property
+    def weight(self) -> float:
+        return self.each * self.count
+
+    @property
+    def busy(self) -> float:
+        """Slots times seconds."""
+        return self.runs * self.use.expected.median if self.use.profile.pools else 0.0
+
+
+class Source(NamedTuple):
+    """A job that others follow, as one of its cells has it."""
+
+    cell: Cell
+    share: float | None  # of its runs that succeed
+
+
+class Cells:
+    """All cells of a forecast: those of triggers, and those of jobs that follow others."""
+
+    def __init__(self, window: Window, places: Places, planned: Columns, followers: Sequence[Follower]) -> None:
+        self.window, self.grid, self.planned = window, Grid.of(window), planned
+        self.profiles = Profiles(places, self.grid)
+        self.durations = Durations(planned, followers)
+        self.unknown = sum(not median for median in planned.median)  # triggers and followers that never succeeded
+        self.groups: list[Group] = []  # of triggers
+        self._made: list[Group] = []  # of what comes of them: moments that depend on a run, and those of followers
+        self._groups: dict[tuple[object, int], Group] = {}  # by what schedules share, and the second of the next moment
+        self._uses: dict[tuple[int, Expected], Use] = {}
+        self.of_rows = self._place()  # the cell of each trigger
+        self._note_begun()
+        self.followed: list[tuple[Follower, Cell]] = []
+        self._follow(followers)
+
+    def __iter__(self) -> Iterator[Cell]:
+        for group in self.loaded_groups():
+            yield from group.loaded
+
+    def loaded_groups(self) -> Iterator[Group]:
+        yield from self.groups
+        yield from self._made
+
+    def own(self) -> Iterator[Cell]:
+        """Return those of triggers."""
+        return (cell for cell in self if cell.group.schedule)
+
+    def uses(self) -> Iterator[Use]:
+        return iter(self._uses.values())
+
+    # ── triggers ──
+
+    def _place(self) -> list[Cell]:
+        """Put each trigger into its cell. Those that come after others come after them here too."""
+        it, places = self.planned, dict[tuple[_When, _What], int]()
+        when = zip(it.schedule, [at // SECOND for at in it.next_at], strict=True)
+        what = zip(
+            it.kind, it.policy, [bisect(LENGTHS, median) if median else UNKNOWN_LENGTH for median in it.median],
+            [bisect(SPREADS, spread or 0.0) for spread in it.spread], self._whose(), strict=False,
+        )  # fmt: skip
+        keys = zip(when, what, strict=True)
+        firsts = [places.setdefault(key, row) for row, key in enumerate(keys)]  # a cell is known by its first row
+        counts, cells, later = Counter(firsts), dict[int, Cell](), list[tuple[int, Group, Use]]()
+        groups, uses = dict[_When, Group](), dict[_What, Use]()
+        for (when_due, what_used), row in places.items():
+            group, use = groups.get(when_due), uses.get(what_used)
+            if group is None:
+                group = groups[when_due] = self._group(row)
+            if use is None:
+                use = uses[what_used] = self._use_of(row)
+            if use.profile.after:
+                later.append((row, group, use))
+            else:
+                cells[row] = self._cell(group, use, counts[row])
+        delays = self._delays(firsts, cells, later)
+        for row, group, use in later:
+            cells[row] = self._cell(group, use, counts[row], delays[row])
+        return [cells[row] for row in firsts]
+
+    def _whose(self) -> Iterable[tuple[str, int] | None]:
+        """Return for each trigger whose limits it has, where that matters."""
+        it = self.planned
+        limited = {policy for policy in {*it.policy} if has_limits(policy)}
+        if not limited:
+            return repeat(None)
+        rows = zip(it.policy, it.owner, it.job_id, strict=True)
+        return [(owner, job_id) if policy in limited else None for policy, owner, job_id in rows]
+
+    def _profile(self, row: int) -> Profile:
+        it = self.planned
+        return self.profiles.of(it.kind[row], it.policy[row], it.owner[row], it.job_id[row])
+
+    def _group(self, row: int) -> Group:
+        it = self.planned
+        shared = share_key(it.schedule[row], it.next_at[row])
+        group = self._groups.get(shared)
+        if group is None:
+            found = series_of(
+                it.schedule[row], it.next_at[row], self.window, seed=it.trigger_id[row], created_at=it.created_at[row]
+            )
+            group = self._groups[shared] = Group(it.schedule[row], found)
+            self.groups.append(group)
+        return group
+
+    def _use_of(self, row: int) -> Use:
+        it = self.planned
+        expected = self.durations.of(it.kind[row], *class_of(it.median[row], it.spread[row]))
+        return self._use(self._profile(row), expected)
+
+    def _cell(self, group: Group, use: Use, count: int, delay: float = 0.0) -> Cell:
+        """Return a new cell; where moments depend on how long a run takes, these are its own."""
+        group.triggers += count
+        if group.series.delay:
+            group = Group(group.schedule, group.series.with_runs(use.expected.median, self.window))
+            self._made.append(group)
+        return Cell(group, use, count, delay)
+
+    def _delays(
+        self, firsts: Sequence[int], cells: Mapping[int, Cell], later: Sequence[tuple[int, Group, Use]]
+    ) -> dict[int, float]:
+        """Return how long those wait that come after others, by the first row of their cell."""
+        wanted = {job_id for _, _, use in later for job_id in use.profile.after}
+        medians = {
+            job_id: cells[row].use.expected.median
+            for job_id, row in zip(self.planned.job_id if wanted else (), firsts, strict=False)
+            if job_id in wanted and row in cells
+        }
+        return {row: max(medians.get(one, 0.0) for one in use.profile.after) for row, _, use in later}
+
+    def _use(self, profile: Profile, expected: Expected) -> Use:
+        found = self._uses.get((id(profile), expected))
+        if found is None:
+            found = self._uses[id(profile), expected] = Use(profile, expected)
+        return found
+
+    def _note_begun(self) -> None:
+        """Note which runs began before the window and may go on in it."""
+        start = self.window.start
+        since = start - max((use.median for use in self.uses()), default=0.0)
+        for cell, last_at in zip(self.of_rows, self.planned.last_at, strict=True):
+            if last_at is not None and since < last_at < start:
+                use = cell.use
+                # What repeats within the hour is counted as if it always had.
+                if start - last_at < use.median and not 0 < cell.group.step <= HOUR:
+                    use.begun.append(last_at)
+
+    # ── followers ──
+
+    def _follow(self, followers: Sequence[Follower]) -> None:
+        """Give jobs that follow others the moments at which those end; tasks of workflows one after another."""
+        wanted, sources = {source for it in followers for source in _sources_of(it)}, dict[int, list[Source]]()
+        rows = zip(self.planned.job_id, self.of_rows, self.planned.share, strict=True) if wanted else ()
+        for job_id, cell, share in rows:
+            if job_id in wanted:
+                sources.setdefault(job_id, []).append(Source(cell, share))
+        left, passed = list(followers), dict[int, float]()
+        for _ in range(DEEPEST):
+            ready = [it for it in left if any(source in sources for source in _sources_of(it))]
+            left = [it for it in left if not any(source in sources for source in _sources_of(it))]
+            for it in ready:
+                made = list(self._followed(it, sources, passed))
+                self.followed += [(it, cell) for cell in made]
+                sources.setdefault(it.job_id, []).extend(Source(cell, it.share) for cell in made)
+
+    def _followed(
+        self, it: Follower, sources: Mapping[int, Sequence[Source]], passed: dict[int, float]
+    ) -> Iterator[Cell]:
+        expected = self.durations.of(it.kind, *class_of(it.median, it.spread))
+        self.unknown += 0 if it.median else 1
+        for job_id, ending in it.heard:
+            for source in sources.get(job_id, ()):
+                each = source.cell.each * _share_of(ending, source.share)
+                yield self._following(it, source.cell, expected, source.cell.use.expected.median, each)
+        if it.part_of is not None:
+            for source in sources.get(it.part_of, ()):
+                yield self._following(it, source.cell, expected, passed.get(it.part_of, 0.0), source.cell.each)
+            passed[it.part_of] = passed.get(it.part_of, 0.0) + expected.median
+
+    def _following(self, it: Follower, source: Cell, expected: Expected, later: float, each: float) -> Cell:
+        """Return the runs of one job that those of another make, so many seconds after those have begun."""
+        profile = self.profiles.of(it.kind, it.policy, it.owner, it.job_id)
+        group = Group("", source.group.series.later(source.delay + later))
+        self._made.append(group)
+        each *= source.runs / source.group.moments if source.group.moments else 0.0
+        return Cell(group, self._use(profile, expected), 1, each=each)
+
+
+def _sources_of(it: Follower) -> list[int]:
+    return [heard for heard, _ in it.heard] + ([it.part_of] if it.part_of else [])
+
+
+def _share_of(ending: str, share: float | None) -> float:
+    """Return how many of the runs of a job end so."""
+    succeeded = 1.0 if share is None else share
+    return {"success": succeeded, "failure": 1 - succeeded, "never": 0.0}.get(ending, 1.0)
+
+
+# ------------------------------------------------------------------------------- what becomes of a moment
+
+
+def share_kept_evenly(step: int, expected: Expected, overlap: Overlap) -> float:
+    """Return the share of evenly spaced moments that become runs, where one that is under way keeps others from
+    beginning, or lets them wait."""
+    lengths = [expected.at(point) * SECOND for point in POINTS]
+    if lengths[-1] < step:
+        return 1.0
+    if overlap is Overlap.QUEUE:
+        return min(1.0, step / (sum(lengths) * SHARE))
+    return 1 / (sum(length // step + 1 for length in lengths) * SHARE)
+
+
+def share_kept(stretches: Sequence[Stretch], expected: Expected) -> float:
+    """As share_kept_evenly, of moments that are not."""
+    kept = sum(_kept_of(stretches, expected.at(point) * SECOND) for point in POINTS)
+    return kept * SHARE / sum(stretch.times for stretch in stretches)
+
+
+def _kept_of(stretches: Sequence[Stretch], length: float) -> int:
+    """Return how many of these begin, if each takes so long and none begins during another."""
+    kept, free_at = 0, 0.0
+    for first, step, times in stretches:
+        covered = max(0, ceil((free_at - first) / step))
+        if covered < times:
+            each = max(1, ceil(length / step))  # moments from one that begins to the next that does
+            begun = -(-(times - covered) // each)
+            kept += begun
+            free_at = first + (covered + (begun - 1) * each) * step + length
+    return kept
