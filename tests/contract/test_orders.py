@@ -393,3 +393,71 @@ async def test_a_job_that_is_debounced_by_now_makes_no_second_run_of_a_group(sto
     assert [receipt.ids for receipt in again] == [[run.id] for run in first]
     [fresh] = await store.enqueue([calm], Group(key("k#1000+"), [0]))
     assert fresh.stale, "it is debounced by its own key"
+
+
+# ── orders that differ in their data alone ──
+
+DATA = ['{"n":0}', None, '{"n":2}']
+
+
+@pytest.mark.parametrize("demand", [None, 7])
+async def test_orders_alike_become_runs_as_a_reader_finds_them(store: Store, demand: int | None) -> None:
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    wanted = new(overlap=Overlap.ALLOW, pin="n9", needs=("big",), demand=demand, followed=True)
+    made = await store.enqueue_alike(Order(wanted, version=1, start_within=9 * SECOND), DATA)
+    assert made is not None
+    found = {run.id: run for run in await store.load_runs(made.ids)}
+    data = [{"n": 0}, None, {"n": 2}]
+    alike = [replace(made.run, id=run_id, data=mine) for run_id, mine in zip(made.ids, data, strict=True)]
+    assert [found[run_id] for run_id in made.ids] == alike
+
+
+async def test_orders_alike_wait_in_their_order_behind_those_before(store: Store) -> None:
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    order = Order(new(overlap=Overlap.ALLOW), version=1)
+    [first] = await store.enqueue([order])
+    made = await store.enqueue_alike(order, DATA)
+    [last] = await store.enqueue([order])
+    assert made is not None
+    claimed = [one.run_id for one in await claim(store, "n1", "python", [], 9)]
+    assert claimed == [*first.ids, *made.ids, *last.ids]
+
+
+async def test_orders_alike_are_a_group_under_one_key(store: Store) -> None:
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    order = Order(new(overlap=Overlap.ALLOW), version=1)
+    made = await store.enqueue_alike(order, DATA, key("all"))
+    assert made is not None
+    assert await store.enqueue_alike(order, DATA, key("all")) is None
+    assert await store.enqueue_alike(order, DATA, key("all", "other")) is None
+    again = await store.enqueue([order] * 3, group(0, 1, 2))
+    assert [receipt.ids for receipt in again] == [[run_id] for run_id in made.ids]
+    assert all(receipt.replayed for receipt in again)
+    assert len(await runs_of(store)) == 3
+
+
+async def test_orders_alike_of_a_job_that_has_changed_or_is_gone_do_nothing(store: Store) -> None:
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    order = Order(new(overlap=Overlap.ALLOW), version=2)
+    assert await store.enqueue_alike(order, DATA, key()) is None
+    assert await store.enqueue_alike(replace(order, run=new(99, Overlap.ALLOW)), DATA, key()) is None
+    assert await runs_of(store) == []
+
+
+async def test_two_at_once_make_orders_alike_once(store: Store) -> None:
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    order = Order(new(overlap=Overlap.ALLOW), version=1)
+    made = await asyncio.gather(*(store.enqueue_alike(order, DATA, key()) for _ in range(8)))
+    assert sum(one is not None for one in made) == 1
+    assert len(await runs_of(store)) == 3
+
+
+@pytest.mark.parametrize("overlap", [Overlap.FORBID, Overlap.QUEUE, Overlap.REPLACE])
+async def test_of_orders_at_once_that_want_one_gate_one_has_it(store: Store, overlap: Overlap) -> None:
+    await make(store, policy=Policy(overlap=overlap))
+    order = Order(new(overlap=overlap, overlap_limit=9), version=1)
+    receipts = await asyncio.gather(*(store.enqueue([replace(order, idempotency=key(name))]) for name in "abcd"))
+    runs = [await run_of(store, receipt) for [receipt] in receipts]
+    assert sum(run.state is State.QUEUED for run in runs) == 1
+    again = [await store.enqueue([replace(order, idempotency=key(name))]) for name in "abcd"]
+    assert [receipt.ids for [receipt] in again] == [receipt.ids for [receipt] in receipts]

@@ -13,7 +13,7 @@ import pytest
 from horae.core.model import State
 from horae.web import app as web
 from horae.web import http
-from horae.web.native import many
+from horae.web.native import bodies, many
 
 from .test_native import JOB, problem_of, submitted
 from .world import HERE, OWN, World, from_here
@@ -144,6 +144,46 @@ async def test_ten_thousand_orders_are_one_request(api: httpx.AsyncClient, world
     assert len({run["id"] for run in got}) == 10_000
     again = await api.post("/v1/runs", content=body, headers={**LINES, "idempotency-key": "k"})
     assert [json.loads(line)["id"] for line in again.text.splitlines()] == [run["id"] for run in got]
+
+
+@pytest.mark.parametrize("media", ["application/json", "application/x-ndjson"])
+async def test_orders_alike_are_answered_as_the_runs_are_read(api: httpx.AsyncClient, media: str) -> None:
+    job = await make(api, key="a:b")
+    given = [{"b": 1.0, "a": ":\\"}, None, {"é": ["x", {"data": None, "id": 7}]}, {}]
+    orders = [{"job": "a:b", "priority": 9, **({} if data is None else {"data": data})} for data in given]
+    body = lines(orders) if media in LINES.values() else json.dumps(orders).encode()
+    answer = await api.post("/v1/runs", content=body, headers={"content-type": media})
+    got = [json.loads(line) for line in answer.text.splitlines()] if media in LINES.values() else answer.json()["runs"]
+    assert [(run["job_id"], run["data"], run["priority"]) for run in got] == [(job, data, 9) for data in given]
+    for run in got:
+        read = (await api.get(f"/v1/runs/{run['id']}")).json()
+        assert run == {name: value for name, value in read.items() if name not in ("attempts", "job_name")}
+
+
+ODD = [
+    b'{"job": 1, "job": 1}', b'{"job": 1, "data": {"a": 1, "a": 2}}', b'{"job": 1, "data": {"a": "\\u0000"}}',
+    b'{"job": 1, "data": {"a": 9223372036854775808}}',
+    b'{"job": 1, "data": {"a": NaN}}', b'{"job": 1.0}', b'{"job": true}',
+    b'{"job": "1"}', b'{"job": 1, "data": null}', b'{"job": 1, "priority": 10}', b'{"job": 1, "priority": 5.0}',
+    b'{"job": 1, "idempotency_key": "k"}', b'{"job": 1, "more": 1}',
+    b'{"job": 1, "data": ' + b"[" * 99 + b"]" * 99 + b"}",
+    b'{"job": 1, "data": {"a": 1e999}}', b'{"job": 1, "data": "\xff"}', b'{"data": {}}', b"7", b"{", b'{"job": 0}',
+    b'{"job": 2}', b'{"job": 1},{"job": 1}', b"{'job': 1}", b'{"job": 1, "data": {"a": "\xc2\x85"}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD, ids=[str(number) for number in range(len(ODD))])
+def test_an_odd_order_among_others_is_read_by_itself(odd: bytes) -> None:
+    usual = b'{"job": 1, "data": {"n": 1}}'
+    for is_lines in (False, True):
+        assert bodies.read_alike([usual, usual], is_lines=is_lines) is not None
+        assert bodies.read_alike([usual, odd], is_lines=is_lines) is None
+        assert bodies.read_alike([odd, usual], is_lines=is_lines) is None
+
+
+def test_lines_that_only_together_are_orders_are_none() -> None:
+    halves = [b'{"job": 1},{"job": 1,"data":{"x":[1', b"2]}}"]
+    assert bodies.read_alike(halves, is_lines=True) is None
 
 
 async def test_one_run_takes_a_priority_and_a_moment(api: httpx.AsyncClient, world: World) -> None:

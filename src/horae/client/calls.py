@@ -27,6 +27,7 @@ from horae.client.explaining import explain_trigger as explain_trigger
 from horae.client.forecasting import forecast as forecast
 from horae.client.happenings import event_page as event_page
 from horae.client.making import (
+    OrderAnswers,
     body_of,
     dump,
     get,
@@ -119,7 +120,7 @@ def submit_many(documents: Iterable[Mapping[str, Any]]) -> Call[list[Job]]:
         for part in parts(documents):
             headers = {"Content-Type": "application/json", "Idempotency-Key": new_key()}
             answer = yield from ask(Request("POST", "/v1/jobs", b'{"jobs": %b}' % part, headers, timeout=MANY_TIMEOUT))
-            made += load_many(answer, "jobs")
+            made += load_many(answer.body, "jobs", answer.server.url)
         return made
 
     return Call(steps)
@@ -265,11 +266,10 @@ def run_many(orders: Iterable[Mapping[str, Any]]) -> Call[list[Ordered]]:
     run_at, node and an idempotency_key. Returns, in order, the run or the error of each."""
 
     def steps() -> Steps:
-        made: list[Json] = []
+        made = OrderAnswers()
         for part in parts(orders):
             headers = {"Content-Type": "application/json", "Idempotency-Key": new_key()}
-            answer = yield from ask(Request("POST", "/v1/runs", part, headers, timeout=MANY_TIMEOUT))
-            made += ({"run" if "job_id" in one else "error": one} for one in load_many(answer, "runs"))
+            made.take((yield from ask(Request("POST", "/v1/runs", part, headers, timeout=MANY_TIMEOUT))))
         return made
 
     return Call(steps)

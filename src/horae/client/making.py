@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -109,12 +110,26 @@ def load_answer(answer: Answer, has: str) -> Json:
     return load(answer.body, has, answer.server.url)
 
 
-def load_many(answer: Answer, has: str) -> list[Json]:
+def load_many(body: bytes, has: str, url: str) -> list[Json]:
     """Return the list of very many that was sent under this name."""
     from msgspec import DecodeError  # a third of the time; to load it costs more than a short answer
     from msgspec import json as quick
 
     try:
-        return list(quick.decode(answer.body)[has])
+        return list(quick.decode(body)[has])
     except (DecodeError, KeyError, TypeError):
-        raise foreign(answer.server.url) from None
+        raise foreign(url) from None
+
+
+class OrderAnswers(list[bytes]):
+    """Answers to very many orders, as they were sent: how they are read depends on what is wanted of them."""
+
+    def take(self, answer: Answer) -> None:
+        if not re.match(rb'\s*{\s*"runs"\s*:', answer.body):
+            raise foreign(answer.server.url)
+        self.append(answer.body)
+
+
+def load_ordered(body: bytes, url: str) -> list[Json]:
+    """Return what became of each order."""
+    return [{"run" if "job_id" in one else "error": one} for one in load_many(body, "runs", url)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from collections.abc import Iterable
 
+from msgspec import Struct, ValidationError, convert, json
+
+from horae.client.making import load_ordered
 from horae.schemas import Problem, Run
 
 
@@ -12,3 +15,21 @@ class Ordered(Struct):
 
     run: Run | None = None
     error: Problem | None = None
+
+
+class _Runs(Struct):
+    runs: list[Run]
+
+
+_decode = json.Decoder(_Runs).decode
+
+
+def read_ordered(bodies: Iterable[bytes], url: str) -> list[Ordered]:
+    """Mostly all are runs: then they are read as such at once."""
+    ordered: list[Ordered] = []
+    for body in bodies:
+        try:
+            ordered += map(Ordered, _decode(body).runs)
+        except ValidationError:
+            ordered += convert(load_ordered(body, url), list[Ordered])
+    return ordered

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 from horae.client import calls, steps
 from horae.client.address import Server
+from horae.client.making import OrderAnswers, load_ordered
 from horae.client.steps import Call
 from horae.errors import Unavailable
 
@@ -26,6 +27,8 @@ class Plain:
 
 def read_json(ended: Any, has: str, server: Server) -> Any:
     """Return what the server sent, as plain data; None where it sent nothing."""
+    if isinstance(ended, OrderAnswers):
+        return [one for body in ended for one in load_ordered(body, server.url)]
     if not isinstance(ended, bytes):
         return ended
     return steps.load(ended, has, server.url) if ended else None
@@ -35,10 +38,14 @@ def read_typed(make: Callable[..., Any], ended: Any, has: str, server: Server) -
     """Return what a call gave, as the type that it is annotated with."""
     import msgspec  # whoever only wants JSON, such as the command line, starts without
 
+    from horae.client.many import read_ordered
+
     type_, decoder = _reader_of(make)
     if type_ is type(None):
         return None
     try:
+        if isinstance(ended, OrderAnswers):
+            return read_ordered(ended, server.url)
         return decoder.decode(ended) if isinstance(ended, bytes) else msgspec.convert(ended, type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         read_json(ended, has, server)  # raises, if this is no answer of Horae at all

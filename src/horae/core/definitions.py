@@ -58,6 +58,13 @@ class Receipt:
     run: Run | None = None  # of an Order: what was made now, or changed by it
 
 
+class MadeAlike(NamedTuple):
+    """Runs that were made of orders which differ in their data alone, in the order of that."""
+
+    ids: Sequence[int]
+    run: Run  # the first of them, without its data; the others are like it
+
+
 class Sort(NamedTuple):
     by: str
     descending: bool = False

@@ -81,6 +81,15 @@ def receipt(made: MadeRun, outcome: Outcome, now: Moment) -> Receipt:
     )  # fmt: skip
 
 
+def made_alike(order: Order, first_id: int, now: Moment) -> Run:
+    """Return the first of runs that were made of orders like this one; data is that of each."""
+    run = receipt(
+        replace(order, run=replace(order.run, data=None)).made(first_id, now), waiting_outcome(order.run), now
+    ).run
+    assert run is not None
+    return run
+
+
 def calmed(order: Order, run_id: int, created_at: Moment, due_at: Moment, now: Moment) -> MadeRun:
     """Return the run of an order that waits for others of its kind, be it that of the first of them."""
     return replace(order, run_at=due_at, placed=Placed(run_id, created_at)).made(run_id, now)

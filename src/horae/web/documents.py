@@ -144,7 +144,7 @@ def read_plain(texts: Sequence[bytes]) -> list[Plain] | None:
     """Read JSON values of the usual kind, several times faster than `read_json`; None where any needs a closer look.
     A key that stands twice would be dropped, and a colon with it."""
     whole = b"\n".join(texts)
-    if _is_odd(whole) or any(text.count(b"[") + text.count(b"{") > MAX_DEPTH for text in texts):
+    if not is_plain(texts, whole):
         return None
     try:
         values = [_decode_plain(text) for text in texts]
@@ -153,6 +153,12 @@ def read_plain(texts: Sequence[bytes]) -> list[Plain] | None:
         return None
     is_whole = b"".join(canonical).count(b":") == whole.count(b":")
     return list(map(Plain, values, canonical)) if is_whole else None
+
+
+def is_plain(texts: Sequence[bytes], whole: bytes) -> bool:
+    """Return whether JSON values, which are `whole` together, have nothing that only `read_json` may judge, as far as
+    that can be told without reading them."""
+    return not _is_odd(whole) and max([text.count(b"[") + text.count(b"{") for text in texts]) <= MAX_DEPTH
 
 
 def _is_odd(text: bytes) -> bool:

@@ -188,6 +188,11 @@ class Order:
             run = replace(run, start_by=due_at + self.start_within)
         return MadeRun(run_id, run, self.trigger_id, due_at, self.placed.created_at if self.placed else now)
 
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether it is for now, and for itself alone."""
+        return self.run_at is None and self.placed is None and self.calm is None
+
     def is_later(self, now: Moment) -> bool:
         """Return whether it has to wait for its moment. Its overlap policy is decided then, not before."""
         return self.placed is None and self.run_at is not None and self.run_at > now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from horae.core.definitions import Group, Receipt, Sort
+from horae.core.definitions import Group, Idempotency, MadeAlike, Receipt, Sort
 from horae.core.model import Attempt, Census, Found, Moment, Page, Run, RunFilter, Standing
 from horae.core.runs.orders import Cancelled, Order, Swept
 from horae.core.workflows.picture import TaskTally
@@ -26,6 +26,12 @@ class Runs(Protocol):
         made in its place then. Those of which nothing was made then, and those to be debounced, are `stale`: they are
         tried by themselves.
         """
+
+    async def enqueue_alike(
+        self, order: Order, data: Sequence[str | None], promise: Idempotency | None = None
+    ) -> MadeAlike | None:
+        """As `enqueue`, of ordinary orders that take no gate and differ in their data (JSON text) alone: all are made,
+        or none, and then `enqueue` tells why. `promise` is the key of a group of them, with the places 0, 1, 2…"""
 
     async def cancel(self, run_ids: Sequence[int], reason: str, note: str = "") -> Cancelled:
         """Queued and blocked runs end as cancelled(reason); running ones are marked and reported. `note` says who wants

@@ -84,6 +84,12 @@ class Admission:
         answers = await self._quotas.take(list(asks.values())) if asks else ()
         return refused | {number: error for number, error in zip(asks, answers, strict=False) if error is not None}
 
+    async def is_open(self, job: Wanted) -> bool:
+        """Return whether runs of a job may come in, however many they are."""
+        await self.queues.refresh()
+        queue = self.queues.find(job.policy.queue)
+        return queue.state is not QueueState.DRAINING and not self._quotas.is_for(queue)
+
 
 def _works_in(path: str, kind: str, spec: Json, policy: Policy) -> Iterator[tuple[str, str, Policy]]:
     """A job, and the tasks that are written in it: where they stand, their kinds and policies."""

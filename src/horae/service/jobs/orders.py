@@ -7,18 +7,18 @@ remembered may be as old as it likes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from horae.core.definitions import Group, Idempotency, Receipt
-from horae.core.model import DEFAULT_ORG, SECOND, Job, Json, Moment, Overlap, Policy, Reason, Run, record
+from horae.core.definitions import Group, Idempotency, MadeAlike, Receipt
+from horae.core.model import DEFAULT_ORG, OWNER_SHARE, SECOND, Job, Json, Moment, Overlap, Policy, Reason, Run, record
 from horae.core.policy.breaker import paused_because
 from horae.core.policy.debounce import calm_of, why_waiting
-from horae.core.policy.demands import own_data
+from horae.core.policy.demands import own_data, reads_data
 from horae.core.policy.queues import user_of
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import Order
@@ -96,6 +96,25 @@ class OrderBatch(NamedTuple):
     promise: Idempotency | None = None  # for all of them, where none has a key of its own choice
 
 
+class AlikeBatch(NamedTuple):
+    """Requests that go to the store together, and differ in their data alone."""
+
+    request: RunRequest  # without data, and without a key of its own
+    data: Sequence[str | None]  # JSON text, as it is kept
+    promise: Idempotency | None  # for all of them
+    read: Callable[[], OrderBatch]  # the same, one by one
+
+
+class RunsAlike(NamedTuple):
+    """What an AlikeBatch has come to, where nothing stood in its way."""
+
+    made: MadeAlike
+    data: Sequence[str | None]  # of each run
+
+
+Answers = Sequence[Run | Error] | RunsAlike  # to one batch
+
+
 class Orders:
     def __init__(
         self,
@@ -122,28 +141,60 @@ class Orders:
         return answer
 
     async def place_many(self, batches: AsyncIterator[OrderBatch], asker: Asker) -> list[Run | Error]:
-        """Make runs, each for itself, and a batch at a time: for each request its run, or why there is none; what is
-        refused already stays so. Where the store fails on the way, what was not made says so; where it fails at once,
-        nothing was made."""
+        """As place_batches, of requests each for itself: for each its run, or why there is none."""
         answers: list[Run | Error] = []
-        failed: Unavailable | None = None
+        async for some in self.place_batches(batches, asker):
+            assert not isinstance(some, RunsAlike)
+            answers += some
+        return answers
+
+    async def place_batches(
+        self, batches: AsyncIterator[OrderBatch | AlikeBatch], asker: Asker
+    ) -> AsyncGenerator[Answers, None]:
+        """Make runs, a batch at a time, and yield what became of each batch; what is refused already stays so. Where
+        the store fails on the way, what was not made says so; where it fails at once, nothing was made."""
+        is_first, failed = True, None
         async with aclosing(read_ahead(batches)) as coming:
             async for batch in coming:
                 if failed is None:
                     try:
-                        answers += await self._place_batch(batch, asker)
-                        continue
+                        answers = await self._place_batch(batch, asker)
                     except Unavailable as error:
-                        if not answers:
+                        if is_first:
                             raise
                         failed = error
-                answers += [each if isinstance(each, Error) else failed for each in batch.requests]
-        return answers
+                if failed is not None:
+                    requests = (batch.read() if isinstance(batch, AlikeBatch) else batch).requests
+                    answers = [each if isinstance(each, Error) else failed for each in requests]
+                yield answers
+                is_first = False
 
-    async def _place_batch(self, batch: OrderBatch, asker: Asker) -> Sequence[Run | Error]:
+    async def _place_batch(self, batch: OrderBatch | AlikeBatch, asker: Asker) -> Answers:
+        if isinstance(batch, AlikeBatch):
+            made = await self._place_alike(batch, asker)
+            if made is not None:
+                return made
+            batch = batch.read()
         requests = {number: each for number, each in enumerate(batch.requests) if isinstance(each, RunRequest)}
-        made = await self._place(requests, asker, self._store.enqueue, batch.promise) if requests else {}
-        return [each if isinstance(each, Error) else made[number] for number, each in enumerate(batch.requests)]
+        made_of = await self._place(requests, asker, self._store.enqueue, batch.promise) if requests else {}
+        return [each if isinstance(each, Error) else made_of[number] for number, each in enumerate(batch.requests)]
+
+    async def _place_alike(self, batch: AlikeBatch, asker: Asker) -> RunsAlike | None:
+        """Make runs that differ in their data alone, where nobody has to look at that; None: nothing was made."""
+        recipe = (await self._find((batch.request.job,), asker))[batch.request.job]
+        if isinstance(recipe, Error) or not _is_blind(recipe.policy):
+            return None
+        if recipe.handler is not None and await self._data.load_schemas((recipe.handler,)):
+            return None
+        if not await self._admission.is_open(recipe):
+            return None
+        order = _order(recipe, batch.request, None)
+        await self._placing.place([_candidate(recipe, order)])
+        made = await self._store.enqueue_alike(order, batch.data, batch.promise)
+        if made is None:
+            return None
+        self._tell([recipe], [Receipt([made.ids[0]], run=made.run)])
+        return RunsAlike(made, batch.data)
 
     async def find_job(self, name: int | str, asker: Asker) -> int:
         """Return the id of the job that is named by its id or its key; paused and deleted ones have runs too."""
@@ -194,9 +245,7 @@ class Orders:
                 orders[number] = recipe, _order(recipe, request, None if promise else request.idempotency)
         if not orders:
             return answers
-        await self._placing.place(
-            [Candidate(order.run, r.policy, r.owner, r.org, r.user, r.own_data) for r, order in orders.values()]
-        )
+        await self._placing.place([_candidate(recipe, order) for recipe, order in orders.values()])
         group = None if promise is None else Group(promise, list(orders))
         receipts = await enqueue([order for _, order in orders.values()], group)
         earlier = await self._load([receipt for receipt in receipts if receipt.replayed])
@@ -297,6 +346,16 @@ def _name(job: int | str, asker: Asker) -> Hashable:
 
 def _visible(job: int | str, recipe: Recipe, asker: Asker) -> Recipe | Error:
     return recipe if not asker.is_bound or recipe.org == asker.org else _missing(job)
+
+
+def _is_blind(policy: Policy) -> bool:
+    """Return whether runs do not meet each other, and nothing about them depends on their data."""
+    is_apart = policy.overlap is Overlap.ALLOW and policy.debounce is None
+    return is_apart and policy.share == OWNER_SHARE and not reads_data(policy)
+
+
+def _candidate(recipe: Recipe, order: Order) -> Candidate:
+    return Candidate(order.run, recipe.policy, recipe.owner, recipe.org, recipe.user, recipe.own_data)
 
 
 def _order(recipe: Recipe, request: RunRequest, idempotency: Idempotency | None) -> Order:

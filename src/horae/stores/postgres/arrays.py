@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from horae.core.definitions import Group, Idempotency
-from horae.core.model import Job, State
-from horae.core.policy.order import places_of
+from horae.core.model import Job, Overlap, State
+from horae.core.policy.order import places_of, share_of
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import NEVER, Fire, NewRun, Order, Result, Waiting, Want
 from horae.core.runs.waits import Signal, answer_parts
 from horae.core.waits import awaited
 from horae.stores.attempts import next_standing
 from horae.stores.lines import Lines
-from horae.stores.orders import kept_share
+from horae.stores.orders import kept_share, waiting_outcome
 from horae.stores.postgres import marks
 from horae.stores.rows import job_values, to_json
 
@@ -143,6 +143,18 @@ def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
         for b, key, placed in ((order.run, order.idempotency, order.placed),)
     ]  # fmt: skip
     return list({order.run.job_id for order in orders}), to_json(rows).decode(), *shares
+
+
+def alike_row(order: Order, data: Sequence[str | None], promise: Idempotency | None, lines: Lines) -> tuple[Any, ...]:
+    """Return what orders have in common that differ in their data alone, with the data; `promise`: for all of them."""
+    run, share, outcome = order.run, share_of(order.run), waiting_outcome(order.run)
+    gate = None if run.overlap == Overlap.ALLOW else run.job_id
+    return (
+        run.job_id, order.version, share.kind, share.queue, share.priority, share.key, share.stride,
+        lines.at(share.line), data, *_key(promise or order.idempotency), promise is not None, gate, run.overlap,
+        outcome.state, outcome.reason, run.start_by, order.start_within, run.needs or None, run.pin, run.demand,
+        order.trigger_id, run.parent_id, run.task, run.followed or None, run.resumes, run.depends or None,
+    )  # fmt: skip
 
 
 def group_row(group: Group | None) -> tuple[Any, ...]:

@@ -7,14 +7,15 @@ and `replace` need a transaction of several, where they meet another run of thei
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from horae.core.definitions import Group, Receipt
+from horae.core.definitions import Group, Idempotency, MadeAlike, Receipt
 from horae.core.model import Moment, Overlap, Reason, Run, State
 from horae.core.runs.orders import MadeRun, Order, Outcome, Swept
 from horae.stores import limits, orders
-from horae.stores.idempotency import replay_group
+from horae.stores.idempotency import replay, replay_group
 from horae.stores.parts.writes import LOCK_RETRY
-from horae.stores.postgres.arrays import calm_rows, columns, group_row, order_rows
+from horae.stores.postgres.arrays import alike_row, calm_rows, columns, group_row, order_rows
 from horae.stores.postgres.lanes import Connection, Cut
 from horae.stores.postgres.moments import PostgresMoments
 from horae.stores.rows import from_json
@@ -31,7 +32,36 @@ class PostgresOrders(PostgresMoments):
                 raise
             return await self._enqueue(asked, group)
 
+    async def enqueue_alike(
+        self, order: Order, data: Sequence[str | None], promise: Idempotency | None = None
+    ) -> MadeAlike | None:
+        async def work(connection: Connection) -> MadeAlike | None:
+            made = await self._try_alike(connection, order, data, promise)
+            return MadeAlike(made.ids, orders.made_alike(order, made.ids[0], made.now)) if made.ids else None
+
+        try:
+            return await self._repeated(self._submit, work)
+        except Cut:
+            if promise is None:
+                raise
+            return await self._repeated(self._submit, work)
+
+    async def _try_alike(
+        self, connection: Connection, order: Order, data: Sequence[str | None], promise: Idempotency | None = None
+    ) -> _Tried:
+        row = await connection.fetchrow(
+            self.queries["enqueue_alike"], self._clock(), *alike_row(order, data, promise, self._lines)
+        )
+        assert row is not None
+        version, ids, now, is_held = row
+        return _Tried(version, sorted(ids), now, is_held)  # they were given out in the order of the data
+
     async def _enqueue(self, asked: Sequence[Order], group: Group | None) -> list[Receipt]:
+        if group is None and len(asked) == 1 and asked[0].is_ordinary:
+            receipt = await self._repeated(self._submit, lambda connection: self._carry_out_one(connection, asked[0]))
+            if receipt is not None:
+                return [receipt]
+
         async def work(connection: Connection) -> list[Receipt]:
             if group is not None:
                 return await self._carry_out_group(connection, asked, group)
@@ -52,6 +82,18 @@ class PostgresOrders(PostgresMoments):
         made = {number: receipt for number, receipt in done if receipt is not None}
         rest = [order.idempotency for number, order in enumerate(asked) if number not in made]
         return orders.replies(asked, made, await self._known(connection, rest))
+
+    async def _carry_out_one(self, connection: Connection, order: Order) -> Receipt | None:
+        """Return what became of an ordinary order; None where it met another run of its job, or the key of one that
+        came to nothing."""
+        tried = await self._try_alike(connection, order, [order.run.data])
+        if tried.ids:
+            return orders.receipt(order.made(tried.ids[0], tried.now), orders.waiting_outcome(order.run), tried.now)
+        if (refused := orders.refused(order, tried.version)) is not None:
+            return refused
+        if tried.is_held or order.idempotency is None:
+            return None
+        return replay(order.idempotency, await self._known(connection, [order.idempotency]))
 
     async def _carry_out_group(self, connection: Connection, asked: Sequence[Order], group: Group) -> list[Receipt]:
         """All, or none if the group was carried out before: then the receipts of that time."""
@@ -133,6 +175,15 @@ class PostgresOrders(PostgresMoments):
         runs = [receipt.run for receipt in receipts if receipt is not None and receipt.run is not None]
         assert len(runs) == len(rows), "their jobs are locked, so none can have vanished"
         return runs
+
+
+class _Tried(NamedTuple):
+    """What came of orders that are alike; no ids: nothing was done."""
+
+    version: int | None  # of their job
+    ids: list[int]
+    now: Moment
+    is_held: bool  # another run of the job had its gate
 
 
 def _outcome(order: Order, now: Moment) -> Outcome:

@@ -92,6 +92,47 @@ SELECT ARRAY(SELECT found FROM asked ORDER BY number),
   ARRAY(SELECT f.run_id FROM asked LEFT JOIN fresh f USING (number) ORDER BY number),
   ARRAY(SELECT id FROM made), (SELECT now FROM c), (SELECT json_object_agg(id, message) FROM skipped);
 
+-- enqueue_alike --
+-- Orders of one job that differ in their data alone, due now, under one key or none: what `enqueue` does, where nothing
+-- stands in their way. It has no list of orders to read, sort and put together again, and costs half as much; of one
+-- order, nearly all that a statement costs is what it has to prepare. Where there is something (the job has another
+-- version or is gone, its gate is held, the key was used), nothing is done, and the caller finds out. Only one order at a
+-- time may take a gate; who loses a race for it comes again.
+-- Locks are taken in the order of `enqueue`: job, share, key, gate.
+WITH c AS MATERIALIZED (
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), j AS MATERIALIZED (
+  SELECT version FROM jobs WHERE id = $2::bigint AND deleted_at IS NULL FOR KEY SHARE
+), s AS MATERIALIZED (
+  SELECT GREATEST($9::bigint,
+    (SELECT h.pass FROM shares h WHERE h.kind = $4 AND h.queue = $5 AND h.priority = $6 AND h.key = $7 FOR UPDATE),
+    (SELECT h.pass FROM shares h WHERE h.kind = $4 AND h.queue = $5 AND h.priority = $6 AND h.key = '') - $8::bigint
+  ) AS at
+  FROM j WHERE ($3::int IS NULL OR version = $3) AND NOT EXISTS (SELECT FROM live WHERE gate = $15::bigint)
+), v AS MATERIALIZED (
+  SELECT nextval('run_id') AS id, number, data, at + number * $8 AS pass
+  FROM s CROSS JOIN unnest($10::text[]) WITH ORDINALITY AS t(data, number)
+), keyed AS (
+  INSERT INTO idempotency (scope, key, digest, ids, created_at)
+  SELECT $11, $12, $13,
+    '[' || (SELECT string_agg(CASE WHEN $14::boolean THEN (number - 1) || ',' || id ELSE id::text END, ',') FROM v) || ']', now
+  FROM c CROSS JOIN s WHERE $12::text IS NOT NULL
+  ON CONFLICT (scope, key) DO NOTHING
+  RETURNING scope
+), made AS (
+  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind, needs,
+                    data, pin, queue, pass, demand, parent_id, task, followed, resumes, depends)
+  SELECT id, $2, $24::bigint, now, now, $15, COALESCE(now + $20::bigint, $19::bigint), $17::smallint, $18::text, $6, $16::smallint,
+    $4, $21::text[], data, $22::text, $5, pass, $23::bigint, $25::bigint, $26::text, $27::boolean, $28::bigint, $29::boolean
+  FROM v CROSS JOIN c WHERE $12 IS NULL OR EXISTS (SELECT FROM keyed)
+  RETURNING id, pass
+), moved AS (
+  INSERT INTO shares (kind, queue, priority, key, pass)
+  SELECT $4::text, $5::smallint, $6::smallint, $7::text, max(pass) FROM made HAVING max(pass) IS NOT NULL
+  ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
+)
+SELECT (SELECT version FROM j), ARRAY(SELECT id FROM made), now, EXISTS (SELECT FROM live WHERE gate = $15) FROM c;
+
 -- calm --
 -- Orders that wait for others of their kind, each in the place of the one that does: of several in one batch, the last.
 -- The index decides between callers at once; whoever waited for another's row looks at the clock after that. Keys that

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 
-from horae.core.definitions import Group, Receipt
+from horae.core.definitions import Group, Idempotency, MadeAlike, Receipt
 from horae.core.model import Moment, Reason, Run, State
 from horae.core.runs.orders import Order, Swept
 from horae.stores import limits, orders
@@ -23,6 +24,16 @@ class SqliteOrders(SqliteMoments):
         if group is not None:
             return await self._do(lambda connection: self._carry_out_group(connection, asked, group))
         return await self._do(lambda connection: self._carry_out_once(connection, asked, self._clock()))
+
+    async def enqueue_alike(
+        self, order: Order, data: Sequence[str | None], promise: Idempotency | None = None
+    ) -> MadeAlike | None:
+        asked = [replace(order, run=replace(order.run, data=one)) for one in data]
+        receipts = await self.enqueue(asked, None if promise is None else Group(promise, range(len(asked))))
+        first = receipts[0].run
+        if first is None:  # then so are the others: they share whatever could be in their way
+            return None
+        return MadeAlike([receipt.ids[0] for receipt in receipts], replace(first, data=None))
 
     def _carry_out_group(self, connection: sqlite3.Connection, asked: Sequence[Order], group: Group) -> list[Receipt]:
         """All, or none if the group was carried out before: then the receipts of that time."""

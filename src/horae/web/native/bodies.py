@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -71,6 +71,52 @@ def read_orders(texts: Sequence[bytes], scope: str, keys: Sequence[str | None]) 
     ]
 
 
+class _Order(msgspec.Struct, forbid_unknown_fields=True):
+    """An order as most are; those that lack nothing but a field are told from those that say null."""
+
+    job: int | str
+    data: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    priority: int | msgspec.UnsetType = msgspec.UNSET
+
+
+_decode_array = msgspec.json.Decoder(list[_Order]).decode
+_decode_lines = msgspec.json.Decoder(_Order).decode_lines
+_encode_data = msgspec.json.Encoder(order="deterministic").encode
+
+
+class OrdersAlike(NamedTuple):
+    """Orders that differ in their data alone."""
+
+    request: RunRequest
+    data: list[str | None]  # canonical JSON
+
+
+def read_alike(texts: Sequence[bytes], *, is_lines: bool) -> OrdersAlike | None:
+    """Return what orders mean that have nothing unusual, no keys, and differ in their data alone; None where they must
+    be read one by one. A key that stands twice would be dropped, and a colon with it (documents.read_plain)."""
+    whole = (b"\n" if is_lines else b",").join(texts)
+    if max(map(len, texts)) > SMALL_ORDER or not documents.is_plain(texts, whole):
+        return None
+    try:
+        orders = _decode_lines(whole) if is_lines else _decode_array(b"[%b]" % whole)
+        data = [None if one.data is msgspec.UNSET else _encode_data(one.data).decode() for one in orders]
+    except (ValueError, RecursionError):  # also what is not UTF-8, or of another type
+        return None
+    job, priority = orders[0].job, orders[0].priority
+    if len(orders) != len(texts) or len({(one.job, one.priority) for one in orders}) > 1:
+        return None
+    names = len(orders) * (1 + (priority is not msgspec.UNSET) + str(job).count(":")) + len(data) - data.count(None)
+    is_whole = names + sum([text.count(":") for text in data if text is not None]) == whole.count(b":")
+    if not (is_whole and _is_job(job) and (priority is msgspec.UNSET or priority in _PRIORITIES)):
+        return None
+    return OrdersAlike(RunRequest(job, priority=None if priority is msgspec.UNSET else priority), data)
+
+
+def _is_job(job: Any) -> bool:
+    is_id = type(job) is int and 1 <= job <= model.LARGEST_ID
+    return is_id or (type(job) is str and _NAME.fullmatch(job) is not None)
+
+
 def _read_alone(text: bytes, scope: str, otherwise: str | None) -> RunRequest | Error:
     try:
         if len(text) > MAX_ORDER:
@@ -88,9 +134,8 @@ def _plain_order(plain: documents.Plain, scope: str, otherwise: str | None) -> R
     job: Any = values.get("job")
     data = values.get("data", {})
     key, priority = values.get("idempotency_key", otherwise), values.get("priority", 0)
-    is_known = (type(job) is int and 1 <= job <= model.LARGEST_ID) or (type(job) is str and _NAME.fullmatch(job))
     is_keyed = _VISIBLE.fullmatch(key) if type(key) is str else "idempotency_key" not in values
-    if not (is_known and is_keyed and type(data) is dict and type(priority) is int and priority in _PRIORITIES):
+    if not (_is_job(job) and is_keyed and type(data) is dict and type(priority) is int and priority in _PRIORITIES):
         return None
     promise = Idempotency(scope, key, hashlib.sha256(plain.text).hexdigest()) if key is not None else None
     return RunRequest(job, values.get("data"), None, values.get("priority"), None, promise)

@@ -15,7 +15,7 @@ from horae.errors import Invalid
 from horae.service import Services
 from horae.web import http, params, render
 from horae.web.native.bodies import read_run
-from horae.web.native.many import SLICE, Intake, Listing, Many, cut, is_list
+from horae.web.native.many import SLICE, Intake, Many, Pieces, cut, in_pieces, is_list
 from horae.web.openapi import LINES
 
 JOB_EXAMPLE = {
@@ -93,7 +93,10 @@ class Jobs:
                 shown = [render.job(job) for job in done.jobs]
                 return http.reply(201, schemas.Submitted(shown, done.replayed, warnings))
             end = f',"replayed":{"true" if done.replayed else "false"},"warnings":{encode(warnings)}'
-            return Listing(201, done.jobs, render.job, name="jobs", is_lines=bool(many and many.is_lines), end=end)
+            is_lines = bool(many and many.is_lines)
+            return Pieces(
+                201, in_pieces(done.jobs, render.job, is_lines=is_lines), name="jobs", is_lines=is_lines, end=end
+            )
 
     def _put_in_place(self, drafts: Sequence[specs.Draft], directory: str | None) -> Sequence[specs.Draft]:
         """Where one's own steps run as one's self, they run where they were submitted from."""

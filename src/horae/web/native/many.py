@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -133,26 +133,34 @@ def _counted(many: Many) -> Many:
     return many
 
 
-class Listing(Generic[T]):
-    """An answer of many items, made and sent a slice at a time."""
+class Pieces:
+    """An answer of many items, in pieces that are ready to be sent: each some items, with what stands between them."""
 
-    def __init__(
-        self, status: int, items: Sequence[T], render: Callable[[T], Any], *, name: str, is_lines: bool, end: str = ""
-    ) -> None:
+    def __init__(self, status: int, pieces: Iterable[bytes], *, name: str, is_lines: bool, end: str = "") -> None:
         """`end` is what follows the list, in JSON; lines have nothing around them."""
         self._status = status
-        self._items = items
-        self._render = render
+        self._pieces = pieces
         self._is_lines = is_lines
-        self._around = ("", "\n", "\n" if items else "") if is_lines else (f'{{"{name}":[', ",", f"]{end}}}")
+        self._around = ("", "\n") if is_lines else (f'{{"{name}":[', f"]{end}}}")
 
     async def send(self, request: http.Request) -> None:
         media = LINES[0].encode() if self._is_lines else b"application/json"
-        before, between, after = (text.encode() for text in self._around)
+        before, after = (text.encode() for text in self._around)
         await request.start(self._status, [(b"content-type", media), *http.DATA])
-        for start in range(0, len(self._items), SLICE):
-            piece = between.join(http.encode(self._render(item)) for item in self._items[start : start + SLICE])
-            piece = (between if start else before) + piece
-            await request.send({"type": "http.response.body", "body": piece, "more_body": True})
+        for piece in self._pieces:
+            await request.send({"type": "http.response.body", "body": before + piece, "more_body": True})
+            before = between(is_lines=self._is_lines)
             await asyncio.sleep(0)
-        await request.send({"type": "http.response.body", "body": after if self._items else before + after})
+        await request.send({"type": "http.response.body", "body": after})
+
+
+def between(*, is_lines: bool) -> bytes:
+    """Return what stands between two items."""
+    return b"\n" if is_lines else b","
+
+
+def in_pieces(items: Sequence[T], render: Callable[[T], Any], *, is_lines: bool) -> Iterator[bytes]:
+    """Yield a slice of the items at a time, as JSON."""
+    for start in range(0, len(items), SLICE):
+        some = items[start : start + SLICE]
+        yield between(is_lines=is_lines).join([http.encode(render(item)) for item in some])

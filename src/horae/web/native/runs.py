@@ -5,10 +5,12 @@ A log is read in pieces by offset, or followed as events whose ids say where to 
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import hashlib
 import re
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,12 +21,13 @@ from horae.core.definitions import Idempotency
 from horae.core.roles import Permission
 from horae.errors import Error, Invalid
 from horae.service import Services
+from horae.service.batching import read_ahead
 from horae.service.insight.views import LogSlice
-from horae.service.jobs.orders import BATCH, Asker, OrderBatch, RunRequest
+from horae.service.jobs.orders import BATCH, AlikeBatch, Asker, OrderBatch, RunRequest, RunsAlike
 from horae.web import http, params, render
 from horae.web.artifacts import send_artifact
-from horae.web.native.bodies import read_orders
-from horae.web.native.many import Intake, Listing, Many, cut
+from horae.web.native.bodies import OrdersAlike, read_alike, read_orders
+from horae.web.native.many import Intake, Many, Pieces, between, cut, in_pieces
 from horae.web.openapi import LINES
 from horae.web.streams import EventStream, Streams, event
 
@@ -85,22 +88,43 @@ _LOG_HEADERS = {
 _FILE_HEADERS = {"Content-Disposition": "The last part of its path, as the name of the file."}
 
 
-async def _batches(many: Many, scope: str, key: str | None) -> AsyncGenerator[OrderBatch, None]:
+async def _batches(many: Many, scope: str, key: str | None) -> AsyncGenerator[OrderBatch | AlikeBatch, None]:
     """Yield what the orders mean, as many at a time as go to the store together. Where none has a key of its own
     choice, one for all of them is enough."""
-    batch: list[RunRequest | Error] = []
-    start, digest, is_shared = 0, hashlib.sha256(), key is not None
+    slices: list[list[bytes]] = []
+    alike: list[OrdersAlike] | None = []
+    start, count, digest = 0, 0, hashlib.sha256()
     async for texts in many.slices():
-        keys = [key and f"{key}#{number}" for number in range(start, start + len(texts))]
-        orders = read_orders(texts, scope, keys)
-        is_shared = is_shared and all(map(_has_key, orders, keys))
+        slices.append(texts)
+        count += len(texts)
         digest.update(b"\n".join(texts))
-        batch += orders
-        start += len(texts)
-        if len(batch) >= BATCH or start == len(many.items):
-            first = f"{key}#{start - len(batch)}+"
-            yield OrderBatch(batch, Idempotency(scope, first, digest.hexdigest()) if is_shared else None)
-            batch, digest, is_shared = [], hashlib.sha256(), key is not None
+        if alike is not None:
+            one = read_alike(texts, is_lines=many.is_lines)
+            alike = None if one is None or (alike and alike[0].request != one.request) else [*alike, one]
+        if count >= BATCH or start + count == len(many.items):
+            promise = None if key is None else Idempotency(scope, f"{key}#{start}+", digest.hexdigest())
+            read = partial(_read_batch, slices, scope, key, start, promise)
+            if alike is None:
+                yield read()
+            else:
+                yield AlikeBatch(alike[0].request, [data for one in alike for data in one.data], promise, read)
+            start, count, digest = start + count, 0, hashlib.sha256()
+            slices, alike = [], []
+
+
+def _read_batch(
+    slices: Sequence[list[bytes]], scope: str, key: str | None, start: int, promise: Idempotency | None
+) -> OrderBatch:
+    """Return what orders mean, each for itself."""
+    orders: list[RunRequest | Error] = []
+    is_shared = promise is not None
+    for texts in slices:
+        first = start + len(orders)
+        keys = [key and f"{key}#{number}" for number in range(first, first + len(texts))]
+        read = read_orders(texts, scope, keys)
+        is_shared = is_shared and all(map(_has_key, read, keys))
+        orders += read
+    return OrderBatch(orders, promise if is_shared else None)
 
 
 def _has_key(order: RunRequest | Error, key: str | None) -> bool:
@@ -168,13 +192,25 @@ class Runs:
             if many is None:
                 request.parse(body)  # what cannot be read says so
                 raise Invalid('a list of orders expected: a JSON array, or {"runs": […]}', code="E_TYPE", path="runs")
-            answers = await self._place(request, many)
-            return Listing(200, answers, partial(_answer, request.id), name="runs", is_lines=many.is_lines)
+            return Pieces(200, await self._place(request, many), name="runs", is_lines=many.is_lines)
 
-    async def _place(self, request: http.Request, many: Many) -> list[model.Run | Error]:
+    async def _place(self, request: http.Request, many: Many) -> list[bytes]:
+        """Return the answers as they are to be sent: made of one batch while the store is busy with the next."""
         who, key = http.principal(request), request.idempotency_key()
         asker = Asker(who.owner, who.org, is_bound=request.token is not None)
-        return await self._jobs.orders.place_many(_batches(many, f"{who.owner} POST /v1/runs", key), asker)
+        batches = _batches(many, f"{who.owner} POST /v1/runs", key)
+        pieces: list[bytes] = []
+        async with aclosing(read_ahead(self._jobs.orders.place_batches(batches, asker))) as answered:
+            async for answers in answered:
+                await asyncio.sleep(0)  # the next batch is on its way to the store
+                if isinstance(answers, RunsAlike):
+                    shown = render.runs_alike(answers.made.run, answers.made.ids, answers.data)
+                    pieces.append(between(is_lines=many.is_lines).join(shown))
+                    continue
+                for piece in in_pieces(answers, partial(_answer, request.id), is_lines=many.is_lines):
+                    pieces.append(piece)
+                    await asyncio.sleep(0)
+        return pieces
 
     async def get_run(self, request: http.Request) -> http.Answer:
         """Of one that is blocked by limits, `message` says what it waits for, and `eligible_at` when a rate lets it
