@@ -17,6 +17,7 @@ import structlog
 from horae.core.alerts.messages import SHOWN, Group, Spoken, compose, due_at
 from horae.core.alerts.rules import Rule
 from horae.core.alerts.signs import (
+    FINISHED,
     KINDS,
     STARTED,
     JobFacts,
@@ -140,6 +141,9 @@ class AlertWatching:
         return events[-1].at < now - FRESH
 
     async def _follow(self, events: Sequence[Event], now: Moment) -> dict[Key, Alert | None]:
+        ended = [event.run_id for event in events if event.kind == FINISHED and event.run_id is not None]
+        tasks = await self._store.find_tasks(ended) if ended else set()
+        events = [event for event in events if event.run_id not in tasks]  # people see their workflow alone
         jobs = await self._store.load_job_facts(sorted({event.job_id for event in events if event.job_id is not None}))
         signs = signs_of(events, jobs, await self._starts(events))
         wanted = {rule.when for rule in self._rules}

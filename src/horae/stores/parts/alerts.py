@@ -84,6 +84,9 @@ class AlertPart(EventPart, Database):
             for job_id, org, owner, name, key, policy, part_of in rows
         }
 
+    async def find_tasks(self, run_ids: Sequence[int]) -> set[int]:
+        return {row[0] for row in await self._get("find_tasks", self._list(run_ids))}
+
     async def load_alerts(self, subjects: Sequence[str]) -> dict[Key, Alert]:
         return _by_key(await self._get("load_alerts", self._list(subjects)))
 
