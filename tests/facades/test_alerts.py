@@ -417,6 +417,21 @@ async def test_opening_and_closing_are_events(world: World) -> None:
     assert page[0]["subject"] == f"alerts/rule/job:{job.id}"
 
 
+@BOTH
+async def test_what_a_task_of_a_workflow_comes_to_is_told_by_its_workflow_alone(world: World) -> None:
+    await make(world, when="failure", **AT_ONCE)
+    watch, job = Watch(world), await world.submit(overlap="allow")
+    parent, child = await world.start_run(job.id), await world.start_run(job.id)
+    await world.store.write(
+        world.store._statement("UPDATE live SET parent_id = $1 WHERE id = $2"), parent.run_id, child.run_id
+    )
+    await child.end(State.FAILED)
+    assert await watch.after(1) == []
+    await parent.end(State.FAILED)
+    [told] = await watch.after(1)
+    assert (told["count"], told["alerts"][0]["run"]) == (1, parent.run_id)
+
+
 # ── the documents ──
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import click
 
+from horae.cli.jobfiles import naming, read_file
 from horae.cli.options import Argument
 from horae.cli.screen import Cell, Json, Screen, clean, local_time
 from horae.cli.session import Session, command, listing
@@ -120,9 +121,11 @@ def apply(
     made: list[Json] = []
     with session.client() as client:
         for name, one in document.get("channels", {}).items():
-            made.append(client.json.set_alert_channel(name, one) | {"is": "channel"})
+            with naming(f"channel {name}"):
+                made.append(client.json.set_alert_channel(name, one) | {"is": "channel"})
         for name, one in document.get("rules", {}).items():
-            made.append(client.json.set_alert_rule(name, one) | {"is": "rule"})
+            with naming(f"rule {name}"):
+                made.append(client.json.set_alert_rule(name, one) | {"is": "rule"})
     if session.as_json:
         session.screen.json({"items": made})
         return
@@ -131,7 +134,6 @@ def apply(
 
 
 def _read(file: str) -> dict[str, Any]:
-    from horae.cli.jobfiles import naming, read_file
     from horae.web.documents import read_document  # not needed by the other commands
 
     with naming("standard input" if file == "-" else file):

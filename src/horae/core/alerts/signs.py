@@ -14,7 +14,8 @@ from horae.core.time.moments import format_duration, format_moment
 FAILED = (State.FAILED, State.TIMED_OUT)
 MISSED = frozenset({Reason.MISFIRE, Reason.START_DEADLINE, Reason.MISSED})
 FULL = ("no space left", "disk quota")  # in what a machine is short of
-KINDS = ("run.finished", "job.deleted")  # of events that are always read
+FINISHED = "run.finished"
+KINDS = (FINISHED, "job.deleted")  # of events that are always read
 STARTED = "run.started"  # read where lateness counts
 
 
@@ -72,7 +73,7 @@ def signs_of(events: Iterable[Event], jobs: Mapping[int, JobFacts], starts: Mapp
         job = jobs.get(event.job_id or 0)
         if job is None or job.is_part:
             continue
-        if event.kind == "run.finished":
+        if event.kind == FINISHED:
             found += _ended(event, job)
         elif event.kind == STARTED and (start := starts.get(event.run_id or 0)) is not None:
             found += _began(event, job, start)

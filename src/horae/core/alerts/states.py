@@ -109,7 +109,7 @@ def follow_look(
 ) -> dict[Key, Alert | None]:
     """As follow_all, of all that was seen under a condition: what is open and was not seen any more is over."""
     changed = follow_all(rules, alerts, signs, now)
-    named = {(rule.org, rule.name): rule for rule in rules if rule.when == when}
+    named = {(rule.org, rule.name): rule for rule in rules if rule.when == when and rule.enabled}
     seen = {sign.subject for sign in signs}
     for key, alert in alerts.items():
         rule = named.get(key[:2])

@@ -64,6 +64,9 @@ class Alerts(Protocol):
     async def load_job_facts(self, job_ids: Sequence[int]) -> dict[int, JobFacts]:
         """Return what rules ask of these jobs, deleted ones too."""
 
+    async def find_tasks(self, run_ids: Sequence[int]) -> set[int]:
+        """Return those of these ended runs that have a parent."""
+
     async def load_alerts(self, subjects: Sequence[str]) -> dict[Key, Alert]:
         """Return those of these subjects, of all rules."""
 

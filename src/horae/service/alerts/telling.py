@@ -14,7 +14,8 @@ import structlog
 
 from horae.core.alerts.channels import COMMAND, Channel
 from horae.core.alerts.messages import next_try
-from horae.core.model import SECOND, Moment
+from horae.core.fields import CONTROL
+from horae.core.model import DEFAULT_ORG, SECOND, Moment
 from horae.errors import Error
 from horae.ports.alerts import Teller, Undelivered
 from horae.ports.clock import Clock
@@ -99,12 +100,13 @@ class AlertTelling:
         for channel in await self._store.list_alert_channels(one.org):
             if channel.name == one.channel:
                 return channel
-        if one.channel in self._teller.commands:
+        if one.org == DEFAULT_ORG and one.channel in self._teller.commands:
             return Channel(one.channel, COMMAND, org=one.org)
         raise Undelivered(f"there is no channel {one.channel}")
 
     def _failed(self, one: Delivery, why: str, now: Moment) -> Delivery:
+        why = CONTROL.sub(" ", why)[:MAX_ERROR]  # what somebody answered may hold anything
         again = next_try(one.tries, now, one.made_at)
         log.warning("alerts.undelivered", rule=one.rule, channel=one.channel, why=why, is_given_up=again is None)
         state = "failed" if again is None else "waiting"
-        return one._replace(state=state, next_at=now if again is None else again, error=why[:MAX_ERROR])
+        return one._replace(state=state, next_at=now if again is None else again, error=why)

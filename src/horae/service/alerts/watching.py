@@ -17,6 +17,7 @@ import structlog
 from horae.core.alerts.messages import SHOWN, Group, Spoken, compose, due_at
 from horae.core.alerts.rules import Rule
 from horae.core.alerts.signs import (
+    FINISHED,
     KINDS,
     STARTED,
     JobFacts,
@@ -70,7 +71,9 @@ class AlertWatching:
         self._noted = 0.0
         self._place: Cursor | None = None  # up to which events were read; None: to be looked up
         self._written: Cursor | None = None  # that the store has
-        self._may_tell = True  # there may be something to tell
+        self._tell_after: float | None = (
+            0.0  # by the clock, when there may be something to tell; None: there is nothing
+        )
         self.on_told: Callable[[], None] = lambda: None  # called when there is something to deliver
 
     @property
@@ -101,11 +104,11 @@ class AlertWatching:
         if self._clock.elapsed() - self._looked >= LOOK:
             await self._look()
             self._looked = self._clock.elapsed()
-        if self._may_tell:
+        if self._tell_after is not None and self._clock.elapsed() >= self._tell_after:
             await self._tell()
 
     def _forget(self) -> None:
-        self._place, self._rules, self._refreshed, self._may_tell = None, [], float("-inf"), True
+        self._place, self._rules, self._refreshed, self._tell_after = None, [], float("-inf"), 0.0
 
     async def _refresh(self) -> None:
         if self._hint.is_due:
@@ -113,7 +116,7 @@ class AlertWatching:
             self._refreshed = float("-inf")
         if self._clock.elapsed() - self._refreshed >= REFRESH:
             self._refreshed = self._clock.elapsed()
-            self._rules = await self._store.list_alert_rules()
+            self._rules, self._tell_after = await self._store.list_alert_rules(), 0.0
 
     # ── events ──
     async def _read(self) -> bool:
@@ -138,6 +141,9 @@ class AlertWatching:
         return events[-1].at < now - FRESH
 
     async def _follow(self, events: Sequence[Event], now: Moment) -> dict[Key, Alert | None]:
+        ended = [event.run_id for event in events if event.kind == FINISHED and event.run_id is not None]
+        tasks = await self._store.find_tasks(ended) if ended else set()
+        events = [event for event in events if event.run_id not in tasks]  # people see their workflow alone
         jobs = await self._store.load_job_facts(sorted({event.job_id for event in events if event.job_id is not None}))
         signs = signs_of(events, jobs, await self._starts(events))
         wanted = {rule.when for rule in self._rules}
@@ -162,7 +168,8 @@ class AlertWatching:
             if not await self._store.save_alerts(changed, (self._written, place)):
                 return False
             self._written, self._noted = place, self._clock.elapsed()
-            self._may_tell = self._may_tell or bool(changed)
+            if changed:
+                self._tell_after = 0.0
         self._place = place
         return True
 
@@ -187,7 +194,7 @@ class AlertWatching:
             changed = find_silent(self._rules, await self._store.load_alerts([""]), now)
             await self._keep(changed)
         if await self._store.remind(now):
-            self._may_tell = True
+            self._tell_after = 0.0
 
     async def _oldest(self) -> dict[str, Moment | None]:
         figures = await self._store.load_queue_figures()
@@ -214,27 +221,32 @@ class AlertWatching:
     async def _keep(self, changed: Mapping[Key, Alert | None]) -> None:
         if changed:
             await self._store.save_alerts(changed)
-            self._may_tell = True
+            self._tell_after = 0.0
 
     # ── telling ──
     async def _tell(self) -> None:
-        now = await self._store.now()
+        """Tell what is due, and note when the next is."""
+        now, self._tell_after = await self._store.now(), None
         groups = await self._store.load_groups()
-        self._may_tell = bool(groups)
-        if not groups:
-            return
-        spoken = await self._store.load_spoken()
+        spoken = await self._store.load_spoken() if groups else {}
         rules = {(rule.org, rule.name): rule for rule in self._rules if rule.enabled}
         for group in groups:
-            rule = rules.get((group.org, group.rule))
-            said = spoken.get((group.org, group.rule))
-            if rule is not None and said is not None and due_at(rule, group, said.told_at) <= now:
+            rule, said = rules.get((group.org, group.rule)), spoken.get((group.org, group.rule))
+            if rule is None or said is None:
+                continue
+            wait = (due_at(rule, group, said.told_at) - now) / SECOND
+            if wait <= 0:
                 await self._tell_group(rule, group, said, now)
+            else:
+                at = self._clock.elapsed() + wait
+                self._tell_after = at if self._tell_after is None else min(at, self._tell_after)
 
     async def _tell_group(self, rule: Rule, group: Group, spoken: Spoken, now: Moment) -> None:
         shown = await self._with_messages(await self._store.load_pending(group.org, group.rule, SHOWN))
         if await self._store.tell(group, rule, spoken, compose(rule, group, shown, now), now):
             self.on_told()
+        else:
+            self._tell_after = 0.0  # somebody else has told something
 
     async def _with_messages(self, alerts: Sequence[Alert]) -> list[Alert]:
         """Return alerts with what their runs say of themselves."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import structlog
 
 from horae.core.alerts.channels import Channel, channel_from, channel_text
 from horae.core.alerts.messages import Group, Spoken
@@ -13,10 +16,14 @@ from horae.core.events import Cursor
 from horae.core.insight.baselines import TOLD
 from horae.core.model import SECOND, Json, Moment
 from horae.core.work.policies import policy_from_text
+from horae.errors import Error
 from horae.ports.store.alerts import READER, Delivery
 from horae.stores.database import Database, Steps
 from horae.stores.events import EventPart
 from horae.stores.rows import Row, decode, encode
+
+T = TypeVar("T")
+log = structlog.get_logger()
 
 _SAVED = tuple(name for name in Alert.__slots__ if name != "id")  # as save_alerts takes them
 
@@ -26,7 +33,8 @@ class AlertPart(EventPart, Database):
 
     # ── rules and channels ──
     async def list_alert_rules(self, org: int | None = None) -> list[Rule]:
-        return [_rule_of(row) for row in await self._get("list_alert_rules", org)]
+        rows = await self._get("list_alert_rules", org)
+        return [rule for row in rows if (rule := _readable(_rule_of, row)) is not None]
 
     async def load_spoken(self) -> dict[tuple[int, str], Spoken]:
         return {(row[0], row[1]): Spoken(row[2], row[3]) for row in await self._get("load_spoken")}
@@ -57,7 +65,8 @@ class AlertPart(EventPart, Database):
         return await self._transact(steps)
 
     async def list_alert_channels(self, org: int) -> list[Channel]:
-        return [_channel_of(row) for row in await self._get("list_alert_channels", org)]
+        rows = await self._get("list_alert_channels", org)
+        return [channel for row in rows if (channel := _readable(_channel_of, row)) is not None]
 
     async def save_alert_channel(self, channel: Channel, expected: int | None) -> Channel | None:
         values = (channel.org, channel.name, channel_text(channel), await self.now(), expected)
@@ -74,6 +83,9 @@ class AlertPart(EventPart, Database):
             job_id: JobFacts(job_id, org, owner, name, key, policy_from_text(policy).queue, part_of is not None)
             for job_id, org, owner, name, key, policy, part_of in rows
         }
+
+    async def find_tasks(self, run_ids: Sequence[int]) -> set[int]:
+        return {row[0] for row in await self._get("find_tasks", self._list(run_ids))}
 
     async def load_alerts(self, subjects: Sequence[str]) -> dict[Key, Alert]:
         return _by_key(await self._get("load_alerts", self._list(subjects)))
@@ -159,6 +171,16 @@ class AlertPart(EventPart, Database):
 
     async def drop_deliveries(self, before: Moment) -> None:
         await self._put("drop_deliveries", before)
+
+
+def _readable(read: Callable[[Row], T], row: Row) -> T | None:
+    """Return what a row holds; None where a newer version wrote it, or one that knows more time zones: nobody is to go
+    without all others for its sake."""
+    try:
+        return read(row)
+    except Error as error:
+        log.error("alerts.unreadable", org=row[0], name=row[1], why=error.message)
+        return None
 
 
 def _rule_of(row: Row) -> Rule:

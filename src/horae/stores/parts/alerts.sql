@@ -50,6 +50,9 @@ DELETE FROM alert_channels WHERE org = $1 AND name = $2 RETURNING name;
 -- load_job_facts --
 SELECT id, org, owner, name, key, policy, part_of FROM jobs WHERE id IN {ids};
 
+-- find_tasks --
+SELECT id FROM history WHERE id IN {ids} AND parent_id IS NOT NULL;
+
 -- load_alerts --
 SELECT {alert_columns} FROM alerts WHERE subject IN {names};
 
