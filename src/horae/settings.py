@@ -23,6 +23,7 @@ from horae.values import (
     SHARE,
     SQLITE,
     Kind,
+    Refused,
     choice,
     duration,
     mask_address,
@@ -32,6 +33,7 @@ from horae.values import (
     read_allowed_networks,
     read_buckets,
     read_clickhouse,
+    read_collector,
     read_commands,
     read_database,
     read_directory,
@@ -134,13 +136,17 @@ def _default_hdfs_user(_: Values) -> str:
 
 
 def _default_otlp(_: Values) -> str | None:
-    """Return what OpenTelemetry's own variables say."""
-    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    """Return what OpenTelemetry's own variables say. They may be meant for others: what we cannot use is no fault."""
+    told = {name.removeprefix("OTEL_"): text for name, text in os.environ.items() if name.startswith("OTEL_")}
+    protocol = told.get("EXPORTER_OTLP_TRACES_PROTOCOL") or told.get("EXPORTER_OTLP_PROTOCOL") or ""
+    if told.get("SDK_DISABLED", "").lower() == "true" or told.get("TRACES_EXPORTER") == "none" or protocol == "grpc":
         return None
-    if traces := os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
-        return traces
-    general = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    return f"{general.rstrip('/')}/v1/traces" if general else None
+    general = told.get("EXPORTER_OTLP_ENDPOINT")
+    endpoint = told.get("EXPORTER_OTLP_TRACES_ENDPOINT") or (general and f"{general.rstrip('/')}/v1/traces")
+    try:
+        return read_collector(endpoint) if endpoint else None
+    except Refused:
+        return None
 
 
 def _nothing(_: Values) -> None:
@@ -236,7 +242,7 @@ SETTINGS: tuple[Setting, ...] = (
             "How Horae writes its own log."),
     Setting("access_log", Kind("off|stderr|FILE", read_access_log), "off",
             "Where a line of JSON is written for each HTTP request: nowhere, to standard error, or to a file."),
-    Setting("otlp_endpoint", Kind("URL", read_endpoint), _default_otlp,
+    Setting("otlp_endpoint", Kind("URL", read_collector), _default_otlp,
             "Address of an OpenTelemetry collector that is told of traces by OTLP over HTTP, http://host:4318; with a "
             "path, all of it.", "OTEL_EXPORTER_OTLP_ENDPOINT of the environment, else none: nothing is told"),
     Setting("trace_ratio", SHARE, 1.0,

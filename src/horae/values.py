@@ -279,6 +279,13 @@ def read_endpoint(value: object) -> str:
     return str(value).rstrip("/")
 
 
+def read_collector(value: object) -> str:
+    try:
+        return read_endpoint(value)
+    except Refused:
+        raise Refused("an address such as http://127.0.0.1:4318", code="E_URL") from None
+
+
 def read_access_log(value: object) -> str:
     """Return where requests are written down: nowhere, standard error, or the path of a file."""
     return str(value) if value in ("off", "stderr") else str(read_path(value))

@@ -18,21 +18,7 @@ from .server import Server, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("traces")]  # they share a server
 
-OWN_SPAN = """
-import os
-from opentelemetry import trace
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-provider = TracerProvider(resource=Resource({"service.name": "report"}))
-provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=os.environ["COLLECTOR"] + "/v1/traces")))
-asked = TraceContextTextMapPropagator().extract({"traceparent": os.environ["TRACEPARENT"]})
-with provider.get_tracer("report").start_as_current_span("write the report", context=asked):
-    print("written")
-"""
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_spans.py"
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +72,10 @@ def the(spans: dict[str, Received], name: str, **attributes: Any) -> Received:
 
 
 def test_a_workflow_is_one_trace_across_server_agent_and_the_jobs_own_spans(
-    server: Server, agent: AgentProcess, collector: Collector, tmp_path: Path
+    server: Server, agent: AgentProcess, collector: Collector
 ) -> None:
-    script = tmp_path / "report.py"
-    script.write_text(OWN_SPAN)
-    env = {"COLLECTOR": collector.url, "PYTHONPATH": ":".join(p for p in sys.path if "site-packages" in p)}
-    report = {"env": env, "steps": [{"name": "write", "run": f"{sys.executable} {script}"}]}
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_SERVICE_NAME": "report"}
+    report = {"env": env, "steps": [{"name": "write", "run": f"{sys.executable} {EXAMPLE}"}]}
     publish = {"needs": ["report"], "tasks": {"send": {"steps": [{"run": "echo sent"}]}}}
     (job,) = server.submit({"name": "nightly", "tasks": {"report": report, "publish": publish}})
     run = server.post(f"/v1/jobs/{job['id']}/run", status=201)

@@ -33,7 +33,6 @@ from horae.config import Config
 from horae.contracts import CONTRACTS
 from horae.errors import ConfigError, Unavailable
 from horae.ports.store.inbox import InboxGrants
-from horae.ports.telemetry import SpanSink
 from horae.ports.work import Sandboxes
 from horae.service.access import Access
 from horae.service.jobs.declarations import Declarations
@@ -59,6 +58,7 @@ async def serve(config: Config, on_ready: Callable[[Config, Sandboxes], None] | 
         listeners = [stack.enter_context(listen(config.host, port, flag)) for port, flag in ports.items()]
         place = stack.enter_context(listen(config.host, config.grpc_port, "--grpc-port"))  # kept free for gRPC
         stop, umask = on_signals(), keep_private(config.data)  # nothing is written before all ports are ours
+        access = _open_access_log(config, stack)
         app = await stack.enter_async_context(assembled(config, clock, umask=umask))
         config, store = app.config, app.store
         await patiently(config, lambda: _require_login(config, app.services.access))
@@ -70,7 +70,8 @@ async def serve(config: Config, on_ready: Callable[[Config, Sandboxes], None] | 
             app.services, CONTRACTS, version=version("horae"), allowed_hosts=config.allowed_hosts,
             loopback_only=config.is_loopback, free_pass=config.free_pass,
         )  # fmt: skip
-        gate.observer = _make_observer(config, app.spans, stack)
+        if access is not None or app.spans is not None:
+            gate.observer = Observer(access, None if app.spans is None else RequestSpans(app.spans))
         server = make_http_server(gate, secure)
         async with asyncio.TaskGroup() as group:
             tasks = app.run_roles(group)
@@ -97,20 +98,18 @@ async def serve(config: Config, on_ready: Callable[[Config, Sandboxes], None] | 
         )
 
 
-def _make_observer(config: Config, spans: SpanSink | None, stack: AsyncExitStack) -> Observer | None:
-    """Return who is told of requests, if anybody is."""
-    access = None
-    if config.access_log != "off":
-        try:
-            access = AccessLog(None if config.access_log == "stderr" else Path(config.access_log))
-        except OSError as error:
-            message = f"the access log {config.access_log} cannot be written: {error.strerror}"
-            hint = "name a file in a directory that is there and yours, or stderr, or off"
-            raise ConfigError(message, path="access_log", hint=hint) from error
-        stack.callback(access.close)
-    if access is None and spans is None:
+def _open_access_log(config: Config, stack: AsyncExitStack) -> AccessLog | None:
+    """Return where requests are written down, if anywhere."""
+    if config.access_log == "off":
         return None
-    return Observer(access, None if spans is None else RequestSpans(spans))
+    try:
+        access = AccessLog(None if config.access_log == "stderr" else Path(config.access_log))
+    except OSError as error:
+        message = f"the access log {config.access_log} cannot be written: {error.strerror}"
+        hint = "name a file in a directory that is there and yours, or stderr, or off"
+        raise ConfigError(message, path="access_log", hint=hint) from error
+    stack.callback(access.close)
+    return access
 
 
 def _secure(config: Config) -> ssl.SSLContext | None:
