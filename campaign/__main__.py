@@ -42,7 +42,10 @@ CODES = {GREEN: 0, RED: 1}
 SHOWN = 20  # violations told in words; verdict.json has them all
 
 # What must have happened for green to mean anything, per 600 seconds.
-DEMANDS = {"kills": 200, "elections": 20, "fenced writes": 1, "lost agent": 1}
+DEMANDS = {
+    "kills": 200, "elections": 20, "fenced writes": 1, "lost agent": 1, "consumers killed": 20, "events told": 1000,
+}  # fmt: skip
+OF_SEVERAL = ("elections", "fenced writes", "lost agent")  # those that one node alone cannot have
 STRAY = 150.0  # seconds after which a request that was given up has no effect any more, whatever its server met
 LATE = 300.0  # seconds after its moment by which a record must exist, whatever the faults were
 
@@ -85,7 +88,7 @@ def demands(arguments: argparse.Namespace, kinds: Sequence[str], slowness: float
     asked = dict.fromkeys(kinds, 1)
     for name, number in DEMANDS.items():
         given = getattr(arguments, f"min_{name.replace(' ', '_')}")
-        is_possible = arguments.nodes > 1 or name == "kills"
+        is_possible = arguments.nodes > 1 or name not in OF_SEVERAL
         least = number * arguments.seconds / slowness // 600 or (arguments.seconds >= 60)
         asked[name] = given if given is not None else int(least) if is_possible else 0
     return {name: least for name, least in asked.items() if least}
@@ -127,6 +130,7 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
             await listener.catch_up()
+            history.save(out / "stored.json", await listener.stored())
             times["read_at"] = history.now()
             history.save(out / "final.json", asdict(await reader.read()))
     finally:
@@ -136,7 +140,8 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
             "files": arguments.files, "nodes": arguments.nodes, "agents": arguments.agents,
             "faults": arguments.faults, "slowness": round(cluster.slowness, 1),
             "left_out": nemesis.left_out, "late_after": LATE, "stray": STRAY,
-            "demands": demands(arguments, nemesis.kinds, cluster.slowness), "counts": observer.counts(),
+            "demands": demands(arguments, nemesis.kinds, cluster.slowness),
+            "counts": {**observer.counts(), **listener.counts()},
             "queues": [asdict(crowd.queue)], "noted_late": NOTED_LATE, **times,
         }  # fmt: skip
         history.save(out / "meta.json", meta)

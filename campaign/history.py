@@ -5,6 +5,7 @@
     DIR/faults.jsonl    every fault that really happened, and what was counted while it did
     DIR/witness/        one file per process start of a job
     DIR/events.jsonl    every event that a consumer was told, in the order in which it was
+    DIR/stored.json     the id of every event that there was at the end
     DIR/final.json      the last read, through the public API, after everything was healed and quiet
     DIR/s3.log          what the object store said of itself
 
@@ -222,6 +223,7 @@ class Told:
     run: int | None = None
     fence: int | None = None
     state: str | None = None
+    place: str = ""  # from which it would go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +252,7 @@ class History:
     healed_at: int | None = None  # from when on there were no faults; None: not known
     read_at: int = 0  # when the last read was made
     told: list[Told] = field(default_factory=list)  # what a consumer of events heard, in its order
+    stored: list[str] = field(default_factory=list)  # ids of all events there were at the end, in their order
 
 
 # ── keeping ────────────────────────────────────────────────────────────────────────────────────────
@@ -296,6 +299,7 @@ def load(directory: Path) -> History:
         told=[Told(**line) for line in _lines(directory / "events.jsonl")]
         if (directory / "events.jsonl").exists()
         else [],
+        stored=json.loads(stored.read_text()) if (stored := directory / "stored.json").exists() else [],
     )
 
 

@@ -1,34 +1,44 @@
-"""What was told: a consumer that follows the events of the cluster, is killed again and again, and goes on from its
-place (its judge is campaign.happenings)."""
+"""What was told: a consumer that follows the events of the cluster, a process that is killed again and again, and goes
+on from the last event that it has written down (its judge is campaign.happenings).
+
+    python -m campaign.listening URL FILE        one life of it
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from campaign.cluster import Cluster
-from horae.client import Client
+from horae.client import SyncClient
 from horae.errors import Error
 
-SHORTEST, LONGEST = 1.0, 8.0  # seconds that it lives
+if TYPE_CHECKING:
+    from campaign.cluster import Cluster
+
+ROOT = Path(__file__).parents[1]
+SHORTEST, LONGEST = 2.0, 8.0  # seconds that it lives
 PAUSE = 0.3  # seconds before the next one comes
 CATCH_UP = 300.0  # seconds for the last events to come, when all is quiet
+PAGE = 1000
 BEGINNING = "0.0.0"
+LINE = 4096  # bytes, more than any line has
 
 
 class Listener:
     def __init__(self, cluster: Cluster, path: Path, seed: int) -> None:
         self._cluster = cluster
-        self._file = path.open("a", buffering=1)
+        self._path = path
+        self._path.touch()
         self._chance = random.Random(f"{seed} listener")
-        self._place = BEGINNING
-        self.lives = 0
+        self._killed = 0
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
@@ -38,34 +48,84 @@ class Listener:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            self._file.close()
 
     async def _run(self) -> None:
         while True:
-            self.lives += 1
+            url = self._chance.choice(self._cluster.nodes).url
+            with self._path.with_suffix(".log").open("ab") as log:
+                argv = [sys.executable, "-m", "campaign.listening", url, str(self._path)]
+                consumer = await asyncio.create_subprocess_exec(*argv, cwd=ROOT, stdout=log, stderr=log)
             try:
                 async with asyncio.timeout(self._chance.uniform(SHORTEST, LONGEST)):
-                    await self._live(self._chance.choice(self._cluster.nodes).url)
-            except (Error, TimeoutError):
-                await asyncio.sleep(PAUSE)
+                    await consumer.wait()
+            except TimeoutError:
+                self._killed += 1
+            finally:
+                with suppress(ProcessLookupError):
+                    consumer.kill()
+                await consumer.wait()
+            await asyncio.sleep(PAUSE)
 
-    async def _live(self, url: str) -> None:
-        async with Client(url) as client:
-            async for event in client.events(after=self._place):
-                self._note(event.data)
-                self._place = event.id or self._place
-
-    def _note(self, document: dict[str, Any]) -> None:
-        data = document["data"]
-        line = {"id": document["id"], "kind": document["type"].removeprefix("horae."), "run": data.get("run")}
-        self._file.write(json.dumps({**line, "fence": data.get("fence"), "state": data.get("state")}) + "\n")
+    def counts(self) -> dict[str, int]:
+        with self._path.open("rb") as file:
+            return {"consumers killed": self._killed, "events told": sum(1 for _ in file)}
 
     async def catch_up(self) -> None:
         """Return when it has heard of everything, or when the time is up: the judge will tell."""
         deadline = time.monotonic() + CATCH_UP
         while time.monotonic() < deadline:
-            address = f"{self._cluster.nodes[0].url}/v1/events"
-            answer = await self._cluster.http.get(address, params={"after": self._place, "limit": 1}, timeout=30)
-            if answer.is_success and not answer.json()["items"]:
+            page = await self._page(last_place(self._path), 1)
+            if page is not None and not page["items"]:
                 return
             await asyncio.sleep(PAUSE)
+
+    async def stored(self) -> list[str]:
+        """Return the ids of all events that there are, in their order; nothing where they cannot be read."""
+        found: list[str] = []
+        place = BEGINNING
+        while page := await self._page(place, PAGE):
+            found += [event["id"] for event in page["items"]]
+            place = page["cursor"]
+            if not page["items"]:
+                return found
+        return []
+
+    async def _page(self, after: str, limit: int) -> dict[str, Any] | None:
+        address = f"{self._cluster.nodes[0].url}/v1/events"
+        answer = await self._cluster.http.get(address, params={"after": after, "limit": limit}, timeout=30)
+        page: dict[str, Any] | None = answer.json() if answer.is_success else None
+        return page
+
+
+# ── the consumer ──
+
+
+def last_place(path: Path) -> str:
+    """Return the place of the last event that was written down whole."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 2 * LINE))
+        lines = file.read().split(b"\n")[:-1]
+    return str(json.loads(lines[-1])["place"]) if lines else BEGINNING
+
+
+def drop_unfinished(path: Path) -> None:
+    """Whoever was killed while it wrote has left a part of a line: that event was not heard."""
+    text = path.read_bytes()
+    if not text.endswith(b"\n"):
+        os.truncate(path, text.rfind(b"\n") + 1)
+
+
+def consume(url: str, path: Path) -> None:
+    """One life: each event is written down with its place in one go, so that both are there or neither."""
+    drop_unfinished(path)
+    with SyncClient(url) as client, path.open("ab", buffering=0) as file:
+        for event in client.events(after=last_place(path)):
+            data = event.data["data"]
+            line = {"id": event.data["id"], "kind": event.data["type"].removeprefix("horae."), "place": event.id}
+            line |= {name: data.get(name) for name in ("run", "fence", "state")}
+            file.write(json.dumps(line).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    with suppress(Error):  # the server is away: another life begins soon
+        consume(sys.argv[1], Path(sys.argv[2]))

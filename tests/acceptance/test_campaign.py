@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 SEED = 7
 FAULTS = "kills,pauses,clocks"  # those that are over soon
 FEWEST = {"min-fenced-writes": 0, "min-lost-agent": 0}  # a busy machine is slow
-SCALE = {"seconds": 20, "min-kills": 3, "min-elections": 1}
+SCALE = {"seconds": 20, "min-kills": 3, "min-elections": 1, "min-consumers-killed": 1, "min-events-told": 50}
 PATIENCE = 150  # seconds more, until each of these was seen
 DEADLINE = 500.0  # seconds: the cluster must also start, heal and come to rest on a slow machine
 
@@ -52,7 +52,16 @@ def plant_and_judge(history: past.History) -> None:
 
     assert rules(replace(history, final=replace(history.final, runs=dropped))) >= {"accounted", "phantom"}
     assert rules(replace(history, witnesses=[*history.witnesses, twice])) >= {"fences", "overlap"}
+    plant_in_events(history)
     assert rules(replace(history, final=replace(history.final, runs=stale))) == {"result", "told"}
+
+
+def plant_in_events(history: past.History) -> None:
+    """Lost, told again after a break, and out of order: each in the middle of what the consumer heard."""
+    told, at = history.told, len(history.told) // 2
+    assert rules(replace(history, told=[*told[:at], *told[at + 1 :]])) == {"told"}
+    assert rules(replace(history, told=[*told[: at + 1], *told[at - 3 : at], *told[at + 1 :]])) == {"told"}
+    assert rules(replace(history, told=[*told[:at], told[at + 1], told[at], *told[at + 2 :]])) == {"told"}
 
 
 def rules(history: past.History) -> set[str]:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import http.client
+import socket
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from horae.client import SyncClient
+from horae.client.output import Event, EventReader
 from horae.errors import Error
 
 from .server import DEADLINE, Server
 
 KILLS, BETWEEN = 4, 1.5
+MANY = 10_000  # events, which are more bytes than all buffers hold
 JOBS = [
     {"name": f"often-{n}", "steps": [{"run": "true"}], "triggers": [{"every": "300ms"}], "overlap": overlap}
     for n, overlap in enumerate(("allow", "forbid"))
@@ -65,6 +71,42 @@ def test_a_follower_has_every_event_once_though_the_server_is_killed_again_and_a
 
     assert [event["id"] for event in reader.events[: len(stored)]] == [event["id"] for event in stored]
     check_runs(stored, {run["id"]: run["state"] for run in runs_of(tmp_path, server)})
+
+
+@pytest.mark.slow
+def test_a_consumer_that_does_not_read_holds_up_nobody_and_misses_nothing(tmp_path: Path):
+    server, line = Server(tmp_path).start(), socket.socket()
+    try:
+        begin = server.get("/v1/events", limit=1000)["cursor"]
+        lazy = follow_without_reading(server, line, begin)
+        jobs = [{"name": f"job {n} {'x' * 100}", "steps": [{"run": "true"}]} for n in range(MANY)]
+        made = {job["id"] for job in server.submit(*jobs)}
+        with SyncClient(server.url) as client:  # another one hears all of it meanwhile
+            heard = [event.data for event in islice(client.events(after=begin, kinds=["job.submitted"]), MANY)]
+        assert {event["data"]["job"] for event in heard} == made
+        told = [event.data["id"] for event in islice(read_on(lazy), MANY)]
+        assert told == [event["id"] for event in heard]
+        lazy.close()
+    finally:
+        line.close()
+        server.stop()
+
+
+def follow_without_reading(server: Server, line: socket.socket, after: str) -> http.client.HTTPResponse:
+    """As a consumer does that is stuck: what it was sent fills the buffers between the two, and then no more goes."""
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    line.settimeout(DEADLINE)
+    line.connect(("127.0.0.1", server.port))
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    connection.sock = line
+    connection.request("GET", "/v1/events/stream?kinds=job.submitted", headers={"Last-Event-ID": after})
+    return connection.getresponse()
+
+
+def read_on(answer: http.client.HTTPResponse) -> Iterator[Event]:
+    reader = EventReader()
+    while piece := answer.read1(65536):
+        yield from reader.feed(piece)
 
 
 def all_events(server: Server) -> list[Any]:

@@ -19,7 +19,7 @@ def read_when(option: str, text: str) -> str:
     """Return a moment as RFC 3339 in UTC. A date is its beginning."""
     from horae.core.time import moments  # not needed to start, and slow to load
 
-    with contextlib.suppress(Invalid):
+    with contextlib.suppress(Invalid, OverflowError):
         ago = timedelta(microseconds=moments.read_duration(text))
         if timedelta() <= ago < timedelta(days=36_500):
             return (datetime.now(UTC) - ago).isoformat()
