@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from horae.core.model import State
 from horae.core.runs.orders import Result
 from horae.core.time.moments import format_moment
+from horae.service.insight.forecasting import Forecasting
 from horae.service.insight.learning import Learning
 
 from .rpc.test_rpc import call
@@ -62,6 +64,24 @@ async def test_a_forecast_takes_durations_from_what_has_run(world: World) -> Non
     found = await asked(world, hours=1)
     assert found["items"][0]["duration"]["seconds"] == pytest.approx(90, rel=0.01)
     assert len(found["notes"]) == 1
+
+
+async def test_of_those_who_wait_for_the_same_forecast_one_makes_it_and_never_an_older_one(world: World) -> None:
+    await submit(world, schedule="1h")
+    made = 0
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            nonlocal made
+            made += name == "load_planned"
+            return getattr(world.store, name)
+
+    forecasting = Forecasting(Counting())  # type: ignore[arg-type]
+    found = await asyncio.gather(*(forecasting.make(hours=24) for _ in range(5)))
+    assert made == 2, "one that had begun before the others asked, and one for all of these"
+    assert all(one is found[1] for one in found[1:])
+    await submit(world, name="b", schedule="1h")
+    assert (await forecasting.make(hours=24)).triggers == 2
 
 
 @BOTH

@@ -79,3 +79,12 @@ def test_hours_or_minutes_are_asked_for(api: Fake, given: tuple[str, ...], asked
 def test_no_time_at_all_is_refused(api: Fake) -> None:
     found = invoke(api, "--hours", "0")
     assert found.exit_code == 2
+
+
+def test_what_is_one_is_told_as_one(api: Fake) -> None:
+    first = {**BUCKETS[0], "runs": 1}
+    api.routes["GET", "/v1/forecast"] = {**FOUND, "triggers": 1, "skipped": 1.0, "slots": 1, "buckets": [first]}
+    shown = invoke(api).output
+    assert "415 of 1 trigger, of which 1 is skipped" in shown
+    assert "; 1 slot\n" in shown
+    assert "1 run      20 at once" in shown

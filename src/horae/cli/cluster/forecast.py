@@ -67,15 +67,20 @@ def _show(screen: Screen, found: Json, by: str) -> None:
 
 
 def _show_totals(screen: Screen, found: Json) -> None:
-    skipped = f", of which {_about(found['skipped'])} are skipped" if found["skipped"] >= 0.5 else ""
+    are = "is" if _about(found["skipped"]) == "1" else "are"
+    skipped = f", of which {_about(found['skipped'])} {are} skipped" if found["skipped"] >= 0.5 else ""
     others = f", {_about(found['followers'])} of them made by others" if found["followers"] >= 0.5 else ""
     screen.record([
-        ("moments", f"{found['moments']:,} of {found['triggers']:,} triggers{skipped}"),
+        ("moments", f"{found['moments']:,} of {_some(found['triggers'], 'trigger')}{skipped}"),
         ("runs", f"{_about(found['runs'])}{others}"),
         ("at once", f"{_about(found['peak'])} ({_about(found['peak_high'])} at most, nine times of ten), "
-                    f"at {local_time(found['peak_at'])}; {found['slots']:,} slots"),
+                    f"at {local_time(found['peak_at'])}; {_some(found['slots'], 'slot')}"),
         ("late", f"up to {duration(found['late_seconds'])}" if found["late_seconds"] >= 1 else ""),
     ])  # fmt: skip
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count:,} {what if count == 1 else what + 's'}"
 
 
 def _about(value: float) -> str:
@@ -102,7 +107,8 @@ def _bar(bucket: Json, width: int, full: float, slots: int, *, is_long: bool) ->
     mark = "│" if len(bar) <= line <= width else ""
     late = f"  late {duration(bucket['late_seconds'])}" if bucket["late_seconds"] >= 1 else ""
     text = f"{bar:<{line}}{mark}" if mark else bar
-    figures = f" {_about(bucket['runs']):>8} runs {_about(bucket['running']):>6} at once"
+    runs = _about(bucket["runs"])
+    figures = f" {runs:>8} {'run ' if runs == '1' else 'runs'} {_about(bucket['running']):>6} at once"
     is_short = bool(slots) and bucket["running"] > slots
     return [
         Cell(f"{at:%m-%d %H:%M  }" if is_long else f"{at:%H:%M  }", "bright_black"),

@@ -76,12 +76,12 @@ class Use:
 class Group:
     """Triggers with the same moments."""
 
-    __slots__ = ("_in_turn", "loaded", "moments", "schedule", "series", "step", "triggers")
+    __slots__ = ("_in_turn", "has_delay", "loaded", "moments", "schedule", "series", "step", "triggers")
 
     def __init__(self, schedule: str, series: Series) -> None:
         """`schedule` is empty for what others make."""
         self.schedule, self.series, self.moments = schedule, series, series.moments
-        self.triggers = 0
+        self.triggers, self.has_delay = 0, bool(series.delay)
         self.loaded: list[Cell] = []
         is_even = len(series.stretches) == 1 and self.moments > 1
         self.step = series.stretches[0].step if is_even else 0  # µs; 0: not evenly spaced
@@ -103,7 +103,8 @@ class Cell:
         """`delay`: seconds that its runs wait for those of others. `each`: of what others make, runs for each of their
         moments."""
         self.group, self.use, self.count, self.delay, self.each = group, use, count, delay, each
-        self.runs = group.moments * (use.kept(group) if group.moments > 1 or use.profile.is_closed else 1.0)
+        is_plain = group.moments == 1 and not use.profile.is_closed
+        self.runs = 1.0 if is_plain else group.moments * use.kept(group)  # of each of them
         group.loaded.append(self)
 
     @property
@@ -217,7 +218,7 @@ class Cells:
     def _cell(self, group: Group, use: Use, count: int, delay: float = 0.0) -> Cell:
         """Return a new cell; where moments depend on how long a run takes, these are its own."""
         group.triggers += count
-        if group.series.delay:
+        if group.has_delay:
             group = Group(group.schedule, group.series.with_runs(use.expected.median, self.window))
             self._made.append(group)
         return Cell(group, use, count, delay)

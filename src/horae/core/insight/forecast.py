@@ -109,7 +109,7 @@ def _load(cells: Cells) -> None:
             if cell.delay or profile.overlap is Overlap.REPLACE:
                 _load_alone(cell, cells)
             elif cell.runs and not profile.is_held:
-                part = use.kernel(cells.grid.tick, is_exact), cell.weight * cell.runs / group.moments
+                part = use.kernel(cells.grid.tick, is_exact), cell.each * cell.count * cell.runs / group.moments
                 together.setdefault(profile.pools, []).append(part)
         stretches = (group.series if group.schedule else group.series.inside(cells.window)).stretches
         for pools, parts in together.items():
@@ -156,10 +156,10 @@ class _Totals(NamedTuple):
 def _totals(cells: Iterable[Cell]) -> _Totals:
     moments = runs = busy = 0.0
     for cell in cells:
-        weight = cell.weight
+        use, weight = cell.use, cell.each * cell.count
         moments += cell.group.moments * weight
         runs += cell.runs * weight
-        busy += cell.busy * weight
+        busy += cell.runs * weight * use.expected.median if use.profile.pools else 0.0
     return _Totals(moments, runs, busy)
 
 
@@ -206,7 +206,8 @@ def _notes(cells: Cells, looked: Looked) -> Iterator[str]:
     elif cells.unknown:
         those = f"{cells.unknown:,} triggers are of jobs that never succeeded"
         yield f"{those}: they are taken as long as others of their kind"
-    held = sum(cell.count for cell in cells.own() if cell.use.profile.is_held)
+    has_held = any(use.profile.is_held for use in cells.uses())
+    held = sum(cell.count for cell in cells.own() if cell.use.profile.is_held) if has_held else 0
     if held == 1:
         yield "1 trigger is of a queue that is paused: its runs wait, and load nothing"
     elif held:

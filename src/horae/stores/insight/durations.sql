@@ -23,17 +23,5 @@ SELECT job_id, baseline FROM durations WHERE job_id IN {ids};
 -- drop_durations_of --
 DELETE FROM durations WHERE job_id IN {ids};
 
--- load_followers --
--- Jobs that come after others or listen to others, by the index that has them alone.
-SELECT j.id, j.org, j.name, j.owner, j.kind, j.policy, j.triggers, s.median, s.spread, s.share
-FROM jobs j LEFT JOIN durations s ON s.job_id = j.id
-WHERE j.deleted_at IS NULL AND (j.policy LIKE '%"after":[%' OR j.triggers LIKE '%"on":_"%') AND NOT j.paused LIMIT $1;
-
--- load_parts --
--- Tasks of workflows, in the order in which they were written.
-SELECT j.id, j.org, j.name, j.owner, j.kind, j.policy, j.part_of, s.median, s.spread, s.share
-FROM jobs j LEFT JOIN durations s ON s.job_id = j.id
-WHERE j.part_of IS NOT NULL AND j.deleted_at IS NULL ORDER BY j.id LIMIT $1;
-
 -- count_queued --
 SELECT kind, count(*) FROM live WHERE state = {queued} GROUP BY kind;

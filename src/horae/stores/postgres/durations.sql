@@ -4,3 +4,15 @@ SELECT d.trigger_id, d.next_at, d.last_at, j.id, j.org, j.name, j.owner, j.kind,
   s.spread, s.share
 FROM due d JOIN jobs j ON j.id = d.job_id LEFT JOIN durations s ON s.job_id = d.job_id
 WHERE d.next_at < $1 AND j.deleted_at IS NULL LIMIT $2;
+
+-- load_followers --
+-- Jobs that come after others or listen to others, by the index that has them alone.
+SELECT j.id, j.org, j.name, j.owner, j.kind, j.policy, j.triggers, s.median, s.spread, s.share
+FROM jobs j LEFT JOIN durations s ON s.job_id = j.id
+WHERE j.deleted_at IS NULL AND (j.policy LIKE '%"after":[%' OR j.triggers LIKE '%"on":_"%') AND NOT j.paused LIMIT $1;
+
+-- load_parts --
+-- Tasks of workflows, in the order in which they were written.
+SELECT j.id, j.org, j.name, j.owner, j.kind, j.policy, j.part_of, s.median, s.spread, s.share
+FROM jobs j LEFT JOIN durations s ON s.job_id = j.id
+WHERE j.part_of IS NOT NULL AND j.deleted_at IS NULL ORDER BY j.id LIMIT $1;

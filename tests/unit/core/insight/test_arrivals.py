@@ -17,7 +17,9 @@ SCHEDULES: list[Json] = [
     {"cron": "0 0 * * *"}, {"cron": "*/5 * * * *"}, {"cron": "0,7,31 * * * *"},
     {"cron": "30 2 * * MON-FRI", "timezone": "Europe/Berlin"}, {"cron": "H H * * *"}, {"cron": "H * * * *"},
     {"cron": "H/15 * * * *"}, {"cron": "*/10 9-17 * * *", "timezone": "America/New_York"},
-    {"cron": "0 12 1 * *"}, {"cron": "15 * * * *", "jitter": "90s"}, {"every": "45s"}, {"every": "2500ms"},
+    {"cron": "0 12 1 * *"}, {"cron": "15 * * * *", "jitter": "90s"}, {"cron": "H/20 8-18 * * *"},
+    {"cron": "0,7,31 6-9 * * SAT", "timezone": "Asia/Kathmandu"}, {"cron": "*/15 8-18 15 * *"},
+    {"every": "45s"}, {"every": "2500ms"},
     {"every": "7m", "start_at": "2027-01-15T08:03:00Z"}, {"every": "1h", "end_at": "2027-01-15T20:00:00Z"},
     {"every": "26h"}, {"at": "2027-01-15T19:00:00Z"}, {"period": {"unit": "day", "at": "02:30"}},
     {"rrule": "FREQ=HOURLY;INTERVAL=3;COUNT=5"}, {"cron": "0 3 * * *", "end_at": "2027-01-16T00:00:00Z"},
@@ -96,3 +98,24 @@ def test_what_cannot_be_read_here_has_no_moments() -> None:
     assert series_of('{"lunar":"full"}', START, window, seed=1, created_at=START).moments == 0
     hook = '{"webhook":{"format":"plain"}}'
     assert series_of(hook, START, window, seed=1, created_at=START).moments == 0
+
+
+def test_what_is_due_every_second_of_some_hours_is_a_stretch_a_day() -> None:
+    document: Json = {"cron": "* * 8-18 * * *"}
+    compared(document, Window(START + 7 * DAY // 24, START + 9 * DAY // 8), START + 1_234_567)
+    month = Window(START, START + 31 * DAY)
+    found = series_of(canonical_text(document), START, month, seed=1, created_at=START)
+    assert found.moments == 31 * 11 * 3600
+    assert len(found.stretches) < 70
+
+
+def test_a_rule_with_very_many_moments_is_estimated_and_says_so() -> None:
+    text = canonical_text({"rrule": "FREQ=SECONDLY"})
+    found = series_of(text, START, Window(START, START + DAY), seed=1, created_at=START)
+    assert found.is_estimated
+    assert found.moments == pytest.approx(86_400, rel=0.001)
+
+
+def test_clocks_that_are_changed_and_changed_back_within_the_window_are_followed() -> None:
+    start = parse_moment("2027-02-05T12:00:00Z")  # of a month in which Morocco puts its clocks back, and forward again
+    compared({"cron": "30 2 * * *", "timezone": "Africa/Casablanca"}, Window(start, start + 40 * DAY), start)

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from horae.core.insight.arrivals import Window
+from horae.core.insight.cells import Cells
 from horae.core.insight.clashes import spread
-from horae.core.insight.forecast import Forecast, forecast
-from horae.core.insight.planned import Columns, Follower, Places, Planned
+from horae.core.insight.forecast import Forecast, _load, forecast
+from horae.core.insight.planned import Columns, Follower, Places, Planned, Pool
 from horae.core.model import SECOND, After, ConcurrencyLimit, Json, Node, OperatorWish, Overlap, Policy, RateLimit
 from horae.core.policy.queues import Queue, QueueState
 from horae.core.time import cron
@@ -206,6 +207,45 @@ def test_an_expression_is_spread_without_changing_how_often_it_comes(expression:
     assert spread(expression) == instead
     if instead is not None:
         assert len(cron.parse(instead, seed=5).times) == len(cron.parse(expression).times)
+
+
+def test_of_thousands_of_limits_those_are_looked_at_that_may_run_out() -> None:
+    wide, tight = (Policy(overlap=Overlap.ALLOW, concurrency_limits=(ConcurrencyLimit(n, per="job"),)) for n in (5, 1))
+    triggers = [planned(number, {"cron": "*/5 * * * *"}, 5.0, wide) for number in range(1, 2001)]
+    assert len(made(*triggers).notes) == 1
+    triggers += [planned(number, {"cron": "*/5 * * * *"}, 900.0, tight) for number in range(2001, 2031)]
+    found = made(*triggers)
+    assert {one.name for one in found.shortages if one.what == "limit"} <= {f"job {n}" for n in range(2001, 2031)}
+    assert any("10 queues and limits more may run out" in note for note in found.notes)
+
+
+def test_a_limit_that_may_run_out_is_never_passed_over_as_if_it_could_not() -> None:
+    slow = Policy(overlap=Overlap.ALLOW, concurrency_limits=(ConcurrencyLimit(2, per="job"),))
+    for schedule in ({"every": "1m"}, {"every": "1s"}, {"cron": "*/7 8-18 * * *"}, {"every": "90m"}):
+        for seconds in (0.4, 20.0, 700.0, 20_000.0):
+            [pool] = [one for one in loaded(planned(1, schedule, seconds, slow)) if one.what == "limit"]
+            assert pool.load.bound(of_starts=False) >= max(pool.load.finish().wanted()) - 1e-6
+
+
+def loaded(*triggers: Planned) -> list[Pool]:
+    cells = Cells(DAY, HERE, Columns.of(triggers), ())
+    _load(cells)
+    return list(cells.profiles.pools.values())
+
+
+def test_what_is_one_is_told_as_one() -> None:
+    places = replace(HERE, queues=[Queue(1, "held", state=QueueState.PAUSED)])
+    found = made(planned(1, {"every": "1h"}, None, Policy(queue="held")), places=places)
+    assert [note[:40] for note in found.notes[1:]] == [
+        "1 trigger is of a job that never succeed", "1 trigger is of a queue that is paused: "
+    ]  # fmt: skip
+
+
+def test_a_schedule_of_some_hours_loads_those_hours_alone() -> None:
+    found = made(planned(1, {"cron": "* * 10-11 * * *"}, 0.5, Policy(overlap=Overlap.ALLOW)))
+    assert found.moments == 7200
+    busy = [bucket.at for bucket in found.buckets if bucket.running > 0.1]
+    assert (busy[0], busy[-1]) == (parse_moment("2027-01-15T10:00:00Z"), parse_moment("2027-01-15T11:30:00Z"))
 
 
 def test_nothing_ahead_is_a_forecast_of_nothing() -> None:
