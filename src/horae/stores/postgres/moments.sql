@@ -1,7 +1,7 @@
 -- load_due [fire] --
 -- One index range for all segments, because a scheduler owns a good share of them: one range for each would read a
 -- hundred times the limit. The lower bound keeps the scan clear of rows that fired long ago.
-SELECT trigger_id, next_at, version, segment, reserved FROM due
+SELECT next_at, trigger_id, version, segment, reserved FROM due
 WHERE (next_at, trigger_id) > ($2::bigint, $3::bigint) AND next_at < $4 AND segment = ANY($1::smallint[])
 ORDER BY next_at, trigger_id LIMIT $5;
 
