@@ -3,6 +3,7 @@
 It comes up, says so, and then does what it is told on standard input, one word a line:
 
     go     run the roles: schedule, claim, execute
+    feel   note from now on for how long the event loop does not come round, which takes CPU time too
     rpc    let remote agents in
     stat   answer with counts, CPU time and the moment, as one JSON line
     stop   drain and end
@@ -118,6 +119,7 @@ async def main(flags: dict[str, str]) -> None:
         while word := (await reader.readline()).decode().strip():
             if word == "go":
                 tasks = app.run_roles(group)
+            elif word == "feel":
                 feeling = group.create_task(feel())
             elif word == "rpc":
                 rpc = await app.serve_rpc()

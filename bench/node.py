@@ -53,6 +53,10 @@ class Node:
     async def go(self) -> None:
         await self._tell("go")
 
+    async def feel(self) -> None:
+        """Have it note for how long its event loop does not come round."""
+        await self._tell("feel")
+
     async def serve(self) -> None:
         """Let remote agents in."""
         await self._tell("rpc")

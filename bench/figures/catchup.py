@@ -48,6 +48,7 @@ async def _trial(bench: Bench, size: int, hours: int) -> tuple[float, dict[str, 
         async with node(place) as one:
             began = now()
             await one.go()
+            await one.feel()
             took = await _until_current(place, one)
             await asyncio.sleep(max(0.0, (began + WARM + LEAST - now()) / SECOND))
             stat = await one.stat()

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from horae.core.model import SECOND, Misfire, Policy, Retry, Run, State
-from horae.core.runs.ledger import CATCH_UP, Entry, account, plan_firing
-from horae.core.runs.orders import NEVER, Definition
+from horae.core.runs.ledger import CATCH_UP, account, plan_firing
+from horae.core.runs.orders import NEVER, Definition, Due
 from horae.core.work.policies import policy_text
 from horae.service.jobs import Jobs
 from horae.stores import migrate
@@ -287,7 +287,7 @@ def test_a_fire_moves_forward_and_accounts_for_a_gapless_stretch(
     at = START + every * SECOND
     now = at + late * SECOND
 
-    fire = account(Entry(at, 7, 1, 5, reserved), known, now)
+    fire = account(Due(at, 7, 1, 5, reserved), known, now)
 
     moments = [moment for moment, _, _ in fire.passed] + ([fire.due_at] if fire.born else [])
     assert moments[0] == at == fire.cur_at
@@ -305,6 +305,6 @@ def test_a_fire_moves_forward_and_accounts_for_a_gapless_stretch(
 def test_a_schedule_that_is_over_is_never_due_again():
     known = known_of('{"at":"2027-01-15T08:00:05Z"}', Policy())
 
-    fire = account(Entry(START + 5 * SECOND, 7, 1, 5, None), known, START + 10 * SECOND)
+    fire = account(Due(START + 5 * SECOND, 7, 1, 5, None), known, START + 10 * SECOND)
 
     assert (fire.born, fire.next_at) == (True, NEVER)

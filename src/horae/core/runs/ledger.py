@@ -25,16 +25,6 @@ CATCH_UP = 1000  # missed moments of one trigger accounted for in one go, unless
 DELAY_POLL = SECOND  # how often a fixed-delay trigger looks whether its run has ended
 
 
-class Entry(NamedTuple):
-    """A due row, in the order in which a heap wants it."""
-
-    at: Moment
-    trigger_id: int
-    version: int
-    segment: int
-    reserved: int | None
-
-
 class Unreadable(Error):
     """A trigger that a newer node, or one that knows more time zones, wrote."""
 
@@ -95,10 +85,6 @@ def _plan(definition: Definition) -> FiringPlan:
     return FiringPlan(definition.version, schedule, policy, new, owner, org, user, data, is_plain, asks_first)
 
 
-def entry_of(row: Due) -> Entry:
-    return Entry(row.next_at, row.trigger_id, row.version, row.segment, row.reserved)
-
-
 def offered_until(at: Moment, policy: Policy, longest: Moment) -> Moment:
     """Return how long a moment is left to schedulers outside Horae: never so long that it is too late for it
     afterwards."""
@@ -110,13 +96,13 @@ def offered_until(at: Moment, policy: Policy, longest: Moment) -> Moment:
     return at + min(limits)
 
 
-def missed_since(entry: Entry, plan: FiringPlan, now: Moment) -> int:
+def missed_since(entry: Due, plan: FiringPlan, now: Moment) -> int:
     """Return how many moments have come after that of a due row: 0 when none has, else a guess from the first two."""
     next_at = None if plan.schedule.delay is not None else plan.schedule.next_after(entry[0])
     return 0 if next_at is None or next_at > now else (now - entry[0]) // (next_at - entry[0])
 
 
-def account_one(entry: Entry, plan: FiringPlan, now: Moment) -> Fire | None:
+def account_one(entry: Due, plan: FiringPlan, now: Moment) -> Fire | None:
     """Return what a trigger asks of the store as a rule: one run, of the one moment that is due. None where there is
     more to decide."""
     if not plan.is_plain:
@@ -130,7 +116,7 @@ def account_one(entry: Entry, plan: FiringPlan, now: Moment) -> Fire | None:
     return Fire(trigger_id, segment, version, at, next_at, at, plan.run, at, reserved=reserved)
 
 
-def account(entry: Entry, plan: FiringPlan, now: Moment, last: LastRun | None = None, most: int = CATCH_UP) -> Fire:
+def account(entry: Due, plan: FiringPlan, now: Moment, last: LastRun | None = None, most: int = CATCH_UP) -> Fire:
     """Return what one due trigger asks of the store: one run, and an account of moments it missed, the oldest `most` of
     them.
 
@@ -149,17 +135,18 @@ def account(entry: Entry, plan: FiringPlan, now: Moment, last: LastRun | None = 
         return _passed_over(entry, plan, moments, state, plan.schedule.next_after(moments[-1]))
     runs_at = moments[count]
     after = plan.schedule.next_after(runs_at)
-    fire = _one(entry._replace(at=runs_at), plan, NEVER if after is None else after)
+    fire = _one(entry._replace(next_at=runs_at), plan, NEVER if after is None else after)
     return replace(fire, cur_at=entry[0], passed=_passed(moments[:count], state))
 
 
-def give_up(entry: Entry, definition: Definition) -> Fire:
+def give_up(entry: Due, definition: Definition) -> Fire:
     """Return the account of a due moment whose trigger cannot be read and is about to be taken away: no run, but a
     record."""
-    new = new_run(definition.job_id, definition.kind, Policy(), entry.at)
+    at, trigger_id, version, segment, reserved = entry
+    new = new_run(definition.job_id, definition.kind, Policy(), at)
     return Fire(
-        entry.trigger_id, entry.segment, entry.version, entry.at, NEVER, entry.at, new, entry.at, born=False,
-        passed=_passed([entry.at], State.SKIPPED), reserved=entry.reserved, reserve=entry.reserved is not None,
+        trigger_id, segment, version, at, NEVER, at, new, at, born=False, passed=_passed([at], State.SKIPPED),
+        reserved=reserved, reserve=reserved is not None,
     )  # fmt: skip
 
 
@@ -171,7 +158,7 @@ def skip(fire: Fire, reason: Reason) -> Fire:
     return replace(fire, born=False, passed=passed, reserve=is_pointed_at)
 
 
-def _account_delay(entry: Entry, plan: FiringPlan, last: LastRun | None, delay: int, now: Moment) -> Fire:
+def _account_delay(entry: Due, plan: FiringPlan, last: LastRun | None, delay: int, now: Moment) -> Fire:
     """A fixed-delay trigger counts from the end of its last run: fire, or move to the right moment."""
     schedule, due_at = plan.schedule, entry[0]
     after = schedule.next_after(now)  # no run that ends from now on can have a successor before this
@@ -183,11 +170,11 @@ def _account_delay(entry: Entry, plan: FiringPlan, last: LastRun | None, delay: 
         due_at = NEVER if counted is None else max(due_at, counted)
     if due_at > now:
         return _moved(entry, plan, due_at)
-    fire = _one(entry._replace(at=due_at), plan, NEVER if after is None else after)
+    fire = _one(entry._replace(next_at=due_at), plan, NEVER if after is None else after)
     return replace(fire, cur_at=entry[0])
 
 
-def _one(entry: Entry, plan: FiringPlan, next_at: Moment) -> Fire:
+def _one(entry: Due, plan: FiringPlan, next_at: Moment) -> Fire:
     at, trigger_id, version, segment, reserved = entry
     new = plan.run
     if plan.policy.start_deadline_seconds is not None:
@@ -195,7 +182,7 @@ def _one(entry: Entry, plan: FiringPlan, next_at: Moment) -> Fire:
     return Fire(trigger_id, segment, version, at, next_at, at, new, at, reserved=reserved)
 
 
-def _moved(entry: Entry, plan: FiringPlan, next_at: Moment) -> Fire:
+def _moved(entry: Due, plan: FiringPlan, next_at: Moment) -> Fire:
     return replace(_one(entry, plan, next_at), born=False, last_at=None)
 
 
@@ -203,7 +190,7 @@ def _passed(moments: list[Moment], state: State) -> list[tuple[Moment, State, st
     return [(moment, state, Reason.MISFIRE) for moment in moments]
 
 
-def _passed_over(entry: Entry, plan: FiringPlan, moments: list[Moment], state: State, next_at: Moment | None) -> Fire:
+def _passed_over(entry: Due, plan: FiringPlan, moments: list[Moment], state: State, next_at: Moment | None) -> Fire:
     """No run yet; a run id that earlier moments point at, or these do, is kept for the one that will come."""
     fire = _one(entry, plan, NEVER if next_at is None else next_at)
     reserve = state is State.COALESCED or entry[4] is not None

@@ -18,10 +18,10 @@ NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
 
 
 class Due(NamedTuple):
-    """A row of the due table with what firing needs of the definition."""
+    """A row of the due table, in the order in which a heap wants it."""
 
-    trigger_id: int
     next_at: Moment
+    trigger_id: int
     version: int
     segment: int
     reserved: int | None  # id kept for the run that will stand for moments already coalesced

@@ -192,8 +192,9 @@ class Agent:
         a, read = memo.assignment, read_assignment(memo.assignment)
         timeout = read.timeout_seconds
         output = await self._files.reopen(a.run_id, a.attempt, a.fence, self._output_limit)
-        work = self._work(a, read, output, self._clock.now(), None)
-        if why := self._secrets_missing(work, read):
+        may_outlive = self.workload.may_outlive_us(a.kind)
+        work = self._work(a, read, output, self._clock.now(), None, may_outlive=may_outlive)
+        if (read.names_secrets or a.kind in kinds.WITH_SECRETS) and (why := self._give_secrets(work)):
             raise Error(why)
         executor.take_up(work, kept, memo, self._done)
         rest = None if timeout is None else max(0.0, timeout - (self._clock.elapsed() - memo.begun))
@@ -257,9 +258,13 @@ class Agent:
             self._start(self._executors[kind], works, previous)
         return len(read)
 
-    def _within_room(self, read: Sequence[tuple[Assignment, Instructions]]) -> list[tuple[Assignment, Instructions]]:
-        """Return what we have room for; the rest is handed back, with the reason."""
-        beyond = self.workload.beyond_room([a for a, _ in read])
+    def _within_room(self, read: list[tuple[Assignment, Instructions]]) -> list[tuple[Assignment, Instructions]]:
+        """Return what we have room for; the rest is handed back, with the reason. Most ask for a slot alone, and those
+        were claimed for free ones: they are only counted."""
+        plain = Counter(a.kind for a, told in read if not told.asks_more)
+        beyond = self.workload.beyond_room([a for a, told in read if told.asks_more], plain)
+        if not beyond:
+            return read
         self._hand_back(beyond, Reason.LIMIT, f"the agent {self.node.name} has less free than it asks for")
         return [each for each in read if each[0] not in beyond]
 
@@ -300,10 +305,12 @@ class Agent:
         now = self._clock.now()
         self.workload.hold(executor, [a for a, _ in read], [told.timeout_seconds for _, told in read])
         works, refused = [], []
+        open_output, limit = self._files.open, self._output_limit
+        has_secrets, may_outlive = executor.kind in kinds.WITH_SECRETS, self.workload.may_outlive_us(executor.kind)
         for a, told in read:
-            output = self._files.open(a.run_id, a.attempt, a.fence, self._output_limit)
-            work = self._work(a, told, output, now, previous.get(a.job_id))
-            if why := self._secrets_missing(work, told):
+            output = open_output(a.run_id, a.attempt, a.fence, limit)
+            work = self._work(a, told, output, now, previous.get(a.job_id), may_outlive=may_outlive)
+            if (has_secrets or told.names_secrets) and (why := self._give_secrets(work)):
                 refused.append(Result(a.run_id, a.fence, State.FAILED, Reason.ERROR, now, now, message=why))
             else:
                 works.append(work)
@@ -312,21 +319,17 @@ class Agent:
         for result in refused:
             self._done(result)
 
-    def _work(self, a: Assignment, read: Instructions, output: Output, now: Moment, previous: str | None) -> Work:
+    def _work(
+        self, a: Assignment, read: Instructions, output: Output, now: Moment, previous: str | None, *, may_outlive: bool
+    ) -> Work:
         trace, has_spans = self._spans.begin(a, self.leash.installation, self.leash.trace_ratio)
         return Work(
             a, read.spec, output, read.timeout_seconds, now, previous, a.cursor, self,
-            a if self.workload.may_outlive_us(a.kind) else None, self.leash.installation, trace=trace,
-            has_spans=has_spans,
+            a if may_outlive else None, self.leash.installation, trace=trace, has_spans=has_spans,
         )  # fmt: skip
 
-    def _secrets_missing(self, work: Work, read: Instructions) -> str:
-        """Return why the work cannot be started, if a secret is missing; else it has those that it needs."""
-        needs_some = read.names_secrets or work.assignment.kind in kinds.WITH_SECRETS
-        return self._give_secrets(work) if needs_some else ""
-
     def _give_secrets(self, work: Work) -> str:
-        """Return why the work cannot be started, if a secret is missing."""
+        """Return why the work cannot be started, if a secret is missing; else it has those that it needs."""
         a = work.assignment
         others = list(kinds.texts_in(a.kind, work.spec))
         if not others and '"secret"' not in a.spec and a.source is None:

@@ -203,9 +203,11 @@ class Workload:
         if asks:
             give_back(self.free_resources, beyond_slots(asks))
 
-    def beyond_room(self, claimed: Iterable[Assignment]) -> list[Assignment]:
-        """Return those of many for which there is no room, should the others be started."""
-        slots, others = dict(self.free), dict(self.free_resources)
+    def beyond_room(self, claimed: Iterable[Assignment], plain: Mapping[str, int]) -> list[Assignment]:
+        """Return those of many for which there is no room, should the others be started, and beside them so many of
+        each kind that ask for a slot alone (`plain`)."""
+        slots = {kind: free - plain.get(kind, 0) for kind, free in self.free.items()}
+        others = dict(self.free_resources)
         beyond = []
         for a in claimed:
             asks = self._asks_for(a)

@@ -33,7 +33,7 @@ from typing import Protocol
 
 from horae.core.members import is_external_name
 from horae.core.model import SECOND, Moment, Overlap
-from horae.core.runs.ledger import Entry, FiringPlan, account, account_one, entry_of, missed_since, offered_until
+from horae.core.runs.ledger import FiringPlan, account, account_one, missed_since, offered_until
 from horae.core.runs.orders import NEVER, Due, Fire, Fired
 from horae.core.work.kinds import BY_SERVERS
 from horae.errors import Unavailable
@@ -192,8 +192,7 @@ class Firing:
                 await self.tick()
         plans.shrink()
         overdue = self.now() - LATE
-        for row in plans.readable(fresh):
-            entry = entry_of(row)
+        for entry in plans.readable(fresh):
             if entry[0] > overdue or not self._is_overdue(entry):
                 ahead.push(entry)
 
@@ -238,7 +237,7 @@ class Firing:
         self.fired_at = self._clock.now()
         return self._ahead.next_at(self._cursor[0] - LOOK_AHEAD + self._refill)
 
-    async def _prepare(self, entries: list[Entry]) -> list[Fire]:
+    async def _prepare(self, entries: list[Due]) -> list[Fire]:
         """Return what these ask of the store; of those that are far behind, nothing yet."""
         now, turn = self.now(), self._turn()
         fires: list[Fire] = []
@@ -265,13 +264,13 @@ class Firing:
         self.taken += len(fires) + len(asking)
         return self._placing.let_in(fires + await self._prepare_asking(asking, now) if asking else fires)
 
-    async def _placed(self, entries: Sequence[Entry]) -> list[FiringPlan | None]:
+    async def _placed(self, entries: Sequence[Due]) -> list[FiringPlan | None]:
         """Return the plans of these, as far as they are known, each with its place."""
         plans = [self._plans.get(entry[1], entry[2]) for entry in entries]
         await self._placing.place_plans(plans)
         return plans
 
-    async def _prepare_asking(self, asking: Sequence[tuple[Entry, FiringPlan]], now: Moment) -> list[Fire]:
+    async def _prepare_asking(self, asking: Sequence[tuple[Due, FiringPlan]], now: Moment) -> list[Fire]:
         """Return those whose firing depends on what the store knows of other runs, or of other schedulers."""
         taken = await self._load_taken() if any(plan.policy.offered for _, plan in asking) else set()
         free = [(entry, plan) for entry, plan in asking if not self._is_offered(entry, plan, taken, now)]
@@ -288,7 +287,7 @@ class Firing:
         taken = await self._store.load_taken_segments()
         return {segment for segment, (worker, _) in taken.items() if is_external_name(worker)}
 
-    def _is_offered(self, entry: Entry, plan: FiringPlan, taken: Collection[int], now: Moment) -> bool:
+    def _is_offered(self, entry: Due, plan: FiringPlan, taken: Collection[int], now: Moment) -> bool:
         """Return whether a moment is left to somebody else for now; if so, it is put aside."""
         if not plan.policy.offered or entry[3] not in taken:
             return False
@@ -308,12 +307,12 @@ class Firing:
     def backlog(self) -> Backlog:
         return self._backlog
 
-    def _is_overdue(self, entry: Entry) -> bool:
+    def _is_overdue(self, entry: Due) -> bool:
         """Put a trigger whose moment is long past on the backlog; not one that asks first, nor one unknown."""
         plan = self._plans.get(entry[1], entry[2])
         return plan is not None and not plan.asks_first and self._fall_behind(entry, plan, self.now(), least=0)
 
-    def _fall_behind(self, entry: Entry, plan: FiringPlan, now: Moment, least: int = FEW) -> bool:
+    def _fall_behind(self, entry: Due, plan: FiringPlan, now: Moment, least: int = FEW) -> bool:
         """Put a trigger on the backlog if it has missed more than so many moments, or in any case (`least` 0)."""
         missed = missed_since(entry, plan, now)
         if least and missed <= least:
@@ -417,11 +416,11 @@ class Firing:
             if not all_held and fire.trigger_id not in advanced:
                 if fired.now < fire.newest:  # the store's clock was behind: soon
                     self._time.is_only(fired.now)
-                    self._ahead.push(Entry(fire.cur_at, fire.trigger_id, fire.version, fire.segment, fire.reserved))
+                    self._ahead.push(Due(fire.cur_at, fire.trigger_id, fire.version, fire.segment, fire.reserved))
                 else:
                     self._start_over()  # somebody else moved it: see where to
             elif (fire.next_at, fire.trigger_id) <= cursor:
                 reserved = fired.reserved.get(fire.trigger_id)
-                entry = Entry(fire.next_at, fire.trigger_id, fire.version, fire.segment, reserved)
+                entry = Due(fire.next_at, fire.trigger_id, fire.version, fire.segment, reserved)
                 if fire.next_at > overdue or not self._is_overdue(entry):
                     self._ahead.push(entry)

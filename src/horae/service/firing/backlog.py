@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import structlog
 
-from horae.core.runs.ledger import Entry
+from horae.core.runs.orders import Due
 from horae.ports.clock import Clock
 
 log = structlog.get_logger()
@@ -25,8 +25,8 @@ REPORT_GAP = 10.0  # seconds between two words on how far it is
 class Backlog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._heap: list[tuple[int, Entry]] = []  # by moments left, as far as they can be guessed
-        self._left: dict[int, tuple[Entry, int]] = {}  # trigger → what is in the heap of it, and its moments left
+        self._heap: list[tuple[int, Due]] = []  # by moments left, as far as they can be guessed
+        self._left: dict[int, tuple[Due, int]] = {}  # trigger → what is in the heap of it, and its moments left
         self._began = self._reported_at = 0.0
         self._done = 0  # moments accounted for since it began
         self.portion = FIRST_PORTION
@@ -41,13 +41,13 @@ class Backlog:
         """About how many moments are left."""
         return sum(left for _, left in self._left.values())
 
-    def add(self, entry: Entry, left: int) -> None:
+    def add(self, entry: Due, left: int) -> None:
         if not self._left and not self._done:
             self._began = self._reported_at = self._clock.elapsed()
         self._left[entry.trigger_id] = (entry, left)
         heapq.heappush(self._heap, (left, entry))
 
-    def take(self) -> Iterator[Entry]:
+    def take(self) -> Iterator[Due]:
         """Triggers off the backlog, one after the other, leaving out what has been replaced meanwhile."""
         while self._heap:
             left, entry = heapq.heappop(self._heap)

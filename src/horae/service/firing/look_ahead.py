@@ -10,15 +10,14 @@ import heapq
 from collections.abc import Sequence
 
 from horae.core.model import Moment
-from horae.core.runs.ledger import Entry
 from horae.core.runs.orders import Due
 
 
 class LookAhead:
     def __init__(self) -> None:
-        self._heap: list[Entry] = []
+        self._heap: list[Due] = []
         self._newest: dict[int, tuple[Moment, int]] = {}  # trigger → (next_at, version) of the entry that counts
-        self._aside: list[tuple[Moment, Entry]] = []  # a heap of what is offered to others, by when to look again
+        self._aside: list[tuple[Moment, Due]] = []  # a heap of what is offered to others, by when to look again
 
     def __len__(self) -> int:
         """Triggers with an entry."""
@@ -27,27 +26,27 @@ class LookAhead:
     def without_known(self, rows: Sequence[Due]) -> list[Due]:
         """Return those that have no entry yet."""
         newest = self._newest
-        return [row for row in rows if newest.get(row[0]) != (row[1], row[2])]
+        return [row for row in rows if newest.get(row[1]) != (row[0], row[2])]
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: Due) -> None:
         self._newest[entry[1]] = (entry[0], entry[2])
         heapq.heappush(self._heap, entry)
 
-    def keep(self, entry: Entry) -> None:
+    def keep(self, entry: Due) -> None:
         """An entry that waits elsewhere, on the backlog, is the newest of its trigger."""
         self._newest[entry[1]] = (entry[0], entry[2])
 
-    def drop(self, entry: Entry) -> bool:
+    def drop(self, entry: Due) -> bool:
         """Forget an entry that is taken; False when it has been replaced meanwhile."""
         if self._newest.get(entry[1]) != (entry[0], entry[2]):
             return False
         del self._newest[entry[1]]
         return True
 
-    def take_due(self, now: Moment, limit: int) -> list[Entry]:
+    def take_due(self, now: Moment, limit: int) -> list[Due]:
         """Take what is due off the heap, leaving out what has been replaced meanwhile."""
         heap, newest = self._heap, self._newest
-        found: list[Entry] = []
+        found: list[Due] = []
         while heap and heap[0][0] <= now and len(found) < limit:
             entry = heapq.heappop(heap)
             if newest.get(entry[1]) == (entry[0], entry[2]):
@@ -58,7 +57,7 @@ class LookAhead:
     def is_due(self, now: Moment) -> bool:
         return bool(self._heap) and self._heap[0][0] <= now
 
-    def put_aside(self, entry: Entry, until: Moment) -> None:
+    def put_aside(self, entry: Due, until: Moment) -> None:
         self.keep(entry)
         heapq.heappush(self._aside, (until, entry))
 

@@ -32,7 +32,7 @@ class Plans:
     def unknown(self, rows: Sequence[Due]) -> list[int]:
         """Return the triggers of these that are not known in their version."""
         get = self._plans.get
-        return [row[0] for row in rows if (plan := get(row[0])) is None or plan.version != row[2]]
+        return [row[1] for row in rows if (plan := get(row[1])) is None or plan[0] != row[2]]
 
     def read(self, definition: Definition) -> None:
         """Remember a definition, or that it cannot be read."""
@@ -56,12 +56,12 @@ class Plans:
     def untried(self, rows: Sequence[Due]) -> Sequence[Due]:
         """Return those but what could not be read, in this very version, since the last sweep."""
         passed = self._passed_by
-        return [row for row in rows if passed.get(row[0]) != row[2]] if passed else rows
+        return [row for row in rows if passed.get(row[1]) != row[2]] if passed else rows
 
     def readable(self, rows: Sequence[Due]) -> Sequence[Due]:
         """Return those but what could not be read, in whatever version, since the last sweep."""
         passed = self._passed_by
-        return [row for row in rows if row[0] not in passed] if passed else rows
+        return [row for row in rows if row[1] not in passed] if passed else rows
 
     def try_again(self) -> None:
         """Let what could not be read be read again; what was not met since the last time is gone, or not ours."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
 from horae.core.model import SEGMENTS, Job, Moment, Overlap, Reason, Run, RunFilter, State, Trigger
-from horae.core.runs.ledger import FiringPlan, Unreadable, account, entry_of, give_up, plan_firing
+from horae.core.runs.ledger import FiringPlan, Unreadable, account, give_up, plan_firing
 from horae.core.runs.orders import NEVER, Definition, Due, Fire, Lend
 from horae.core.work.kinds import BY_SERVERS
 from horae.errors import Conflict
@@ -92,8 +92,8 @@ class DueMoments:
         plans = {trigger_id: _plan(definition) for trigger_id, definition in known.items()}
         await self._placing.place_plans(plans.values())
         fires = self._placing.let_in([
-            give_up(entry_of(row), known[row.trigger_id]) if plan is None else
-            account(entry_of(row), plan, now, last.get(row.trigger_id))
+            give_up(row, known[row.trigger_id]) if plan is None else
+            account(row, plan, now, last.get(row.trigger_id))
             for row in rows
             for plan in (plans[row.trigger_id],)
         ])  # fmt: skip

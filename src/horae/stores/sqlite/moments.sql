@@ -1,7 +1,7 @@
 -- load_due [fire] --
 -- Rows come as one JSON text: a row at a time would hand the interpreter lock back and forth.
-SELECT json_group_array(json_array(trigger_id, next_at, version, segment, reserved)) FROM (
-  SELECT trigger_id, next_at, version, segment, reserved FROM due
+SELECT json_group_array(json_array(next_at, trigger_id, version, segment, reserved)) FROM (
+  SELECT next_at, trigger_id, version, segment, reserved FROM due
   WHERE (next_at, trigger_id) > ($2, $3) AND next_at < $4 AND segment IN (SELECT value FROM json_each($1))
   ORDER BY next_at, trigger_id LIMIT $5);
 
