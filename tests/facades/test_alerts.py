@@ -535,7 +535,7 @@ async def test_where_there_are_no_rules_nothing_else_is_read_and_the_first_one_i
     await make(world, when="failure")
     async with asyncio.timeout(30):  # it was told: it does not wait for a minute
         await step
-        await watching.step()
+    await watching._refresh()
     assert watching.has_rules
 
 
