@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -510,3 +511,40 @@ async def test_a_command_is_a_channel_that_the_api_cannot_change(world: World) -
     assert (await world.http.delete("/v1/alerts/channels/page")).status_code == 409
     made = await world.http.put("/v1/alerts/rules/r", json={"when": "failure", "channels": ["page"]})
     assert made.status_code == 201
+
+
+async def test_where_there_are_no_rules_nothing_else_is_read_and_the_first_one_is_heard_of(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching = AlertWatching(world.store, world.queue, world.clock, is_leader=lambda: True)
+    asked: list[str] = []
+    plain, looked = type(world.store)._get, asyncio.Event()
+
+    async def counted(store: Any, name: str, *args: Any) -> Any:
+        asked.append(name)
+        looked.set()
+        return await plain(store, name, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(world.store), "_get", counted)
+        patch.setattr(type(world.store), "_put", None)
+        step = asyncio.create_task(watching.step())
+        await looked.wait()
+        await asyncio.sleep(0)
+        assert asked == ["list_alert_rules"]
+    await make(world, when="failure")
+    async with asyncio.timeout(30):  # it was told: it does not wait for a minute
+        await step
+    await watching._refresh()
+    assert watching.has_rules
+
+
+async def test_what_a_channel_answers_may_hold_anything(world: World) -> None:
+    await make(world, when="failure", **AT_ONCE)
+    watch, job = Watch(world), await world.submit()
+    world.teller.refusal = "\0\ud800\x1b[31m" + "x" * 10_000
+    await ends(world, job.id, State.FAILED)
+    await watch.after(1)
+    [waiting] = (await world.http.get("/v1/alerts/deliveries")).json()["items"]
+    assert len(waiting["error"]) == 500
+    assert waiting["error"].isprintable()

@@ -11,6 +11,7 @@ import jsonschema_rs
 import pytest
 
 from horae import contracts
+from horae.core.alerts.states import Alert, AlertState, key_of
 from horae.core.hooks import hash_of
 from horae.core.model import State
 from horae.core.work.specs import parse_job
@@ -172,7 +173,7 @@ ADDRESSES = {  # where the first of its kind will not do
 
 async def furnish(world: World) -> None:
     """Something of every kind: jobs (the second a sync), a trigger, two runs (the second has ended), a webhook, a run
-    that is to be approved, a workflow that failed."""
+    that is to be approved, a workflow that failed, an alert."""
     await world.jobs.queues.put("old", {"state": "draining"})
     await world.jobs.limits.set_resource("license-x", 2)
     world.clock.advance(10)  # so that it can be deleted
@@ -194,6 +195,16 @@ async def furnish(world: World) -> None:
         document = parse_job({"name": "by servers", **work})
         await world.queue_run((await world.jobs.submit([document])).jobs[0].id)
     await fail_workflow(world)
+    await open_alert(world)
+
+
+async def open_alert(world: World) -> None:
+    """Two channels, of which a rule names one, and something that goes on under it."""
+    for name in ("ops", "spare"):
+        await world.services.alerts.put_channel(1, name, {"kind": "email", "to": ["ann@example.org"]})
+    await world.services.alerts.put_rule(1, "nights", {"when": "failure", "channels": ["ops"]})
+    alert = Alert(0, 1, "nights", "job:1", "job", AlertState.OPEN, 1, 1, 0, 0)
+    assert await world.store.save_alerts({key_of(alert): alert})
 
 
 async def fail_workflow(world: World) -> None:
@@ -210,6 +221,7 @@ async def fail_workflow(world: World) -> None:
 def address(method: str, path: str) -> str:
     things = {
         "/v1/nodes": NODE, "/v1/secrets": "A", "/v1/queues": "old", "/v1/resources": "license-x",
+        "/v1/alerts/rules": "nights", "/v1/alerts/channels": "spare",
         "/static": "page.css",
     }  # fmt: skip
     names = {"{name}": things.get(path.partition("/{name}")[0], "")}

@@ -134,6 +134,7 @@ def apply(
 
 
 def _read(file: str) -> dict[str, Any]:
+    from horae.core.alerts.rules import check_name
     from horae.web.documents import read_document  # not needed by the other commands
 
     with naming("standard input" if file == "-" else file):
@@ -141,8 +142,10 @@ def _read(file: str) -> dict[str, Any]:
         if not isinstance(found, dict) or not found.keys() <= {"channels", "rules"} or not found:
             raise Invalid("a mapping with channels and rules expected", code="E_TYPE", hint="rules: {night: {when: …}}")
         for part, named in found.items():
-            if not isinstance(named, dict) or not all(isinstance(name, str) for name in named):
+            if not isinstance(named, dict):
                 raise Invalid(f"{part}: a mapping by name expected", code="E_TYPE", path=part)
+            for name in named:
+                check_name(name, "a rule or channel")
     return found
 
 
