@@ -158,7 +158,7 @@ def read_plain(texts: Sequence[bytes]) -> list[Plain] | None:
 def is_plain(texts: Sequence[bytes], whole: bytes) -> bool:
     """Return whether JSON values, which are `whole` together, have nothing that only `read_json` may judge, as far as
     that can be told without reading them."""
-    return not _is_odd(whole) and max([text.count(b"[") + text.count(b"{") for text in texts]) <= MAX_DEPTH
+    return not _is_odd(whole) and max((text.count(b"[") + text.count(b"{") for text in texts), default=0) <= MAX_DEPTH
 
 
 def _is_odd(text: bytes) -> bool:

@@ -180,9 +180,9 @@ WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state
   AND ($4::bigint IS NULL OR $4 = (SELECT n.session FROM nodes n WHERE n.name = r.node));
 
 -- finish --
+-- What others run (`watched`) was begun by them, at a moment that is known or not.
 -- From live to history under the fence; a waiting successor takes the gate. The clock of whoever reports may be wrong:
--- an attempt did not begin before it was claimed, nor end later than now; it keeps its length, if that makes sense. What
--- others run was begun by them, at a moment that is known or not.
+-- an attempt did not begin before it was claimed, nor end later than now; it keeps its length, if that makes sense.
 -- Numbers come as the text of an array (stores.postgres.arrays), which is read once.
 WITH c AS (
   SELECT COALESCE($11::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
