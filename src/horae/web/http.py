@@ -49,6 +49,7 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 
 ROUTE = "horae.route"  # in a scope: the template of its path, where there is something
 BODY_LIMIT = documents.MAX_BYTES
+JOINING = "horae.joining"  # in the scope of a request: what sends a head and a body together, if the server has it
 BODY_SECONDS = 30.0  # a body that has not arrived by then is given up
 
 _SAFE = (
@@ -144,9 +145,16 @@ class Reply:
         self.headers = [*about, *headers] if status in (204, 304) else [*entity, *about, *headers]
 
     async def send(self, request: Request) -> None:
-        await request.start(self.status, self.headers)
-        body = b"" if request.is_head else self.body
-        await request.send({"type": "http.response.body", "body": body})
+        joining = request.scope.get(JOINING)
+        if joining is not None:
+            joining.hold()
+        try:
+            await request.start(self.status, self.headers)
+            body = b"" if request.is_head else self.body
+            await request.send({"type": "http.response.body", "body": body})
+        finally:
+            if joining is not None:
+                joining.release()
 
 
 def reply(status: int, value: Any, headers: RawHeaders = ()) -> Reply:
