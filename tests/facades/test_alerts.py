@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from horae.core.alerts.messages import Spoken, compose
-from horae.core.alerts.states import Alert, AlertState, key_of
+from horae.core.alerts.states import Alert, AlertState, after_telling, is_to_remind, key_of
 from horae.core.events import Cursor
 from horae.core.insight.baselines import Baseline, Ended, learn
 from horae.core.insight.learning import first_mark
@@ -592,3 +592,30 @@ async def test_a_rule_that_this_version_cannot_read_is_left_out(world: World) ->
     watch, job = Watch(world), await world.submit()
     await ends(world, job.id, State.FAILED)
     assert [told["rule"] for told in await watch.after(1)] == ["good"]
+
+
+@BOTH
+async def test_the_stores_write_what_the_core_says_becomes_of_what_was_told(world: World) -> None:
+    await make(world, when="failure", **AT_ONCE)
+    [rule], now = await world.store.list_alert_rules(), await world.store.now()
+    plain = Alert(0, 1, "rule", "", "a job", AlertState.OPEN, 1, 3, 1, 2, "exit", 7, changed_at=now)
+    every = [
+        replace(plain, subject=f"job:{number}", state=state, streak=streak, stands=stands)
+        for number, (state, streak, stands) in enumerate(
+            (state, streak, stands)
+            for state in (AlertState.OPEN, AlertState.CLOSED)
+            for streak in (0, 2)
+            for stands in (False, True)
+        )
+    ]
+    await world.store.save_alerts({key_of(alert): alert for alert in every})
+    subjects = [alert.subject for alert in every]
+    kept = await world.store.load_alerts(subjects)
+    [group] = await world.store.load_groups()
+    assert await world.store.tell(group, rule, Spoken(), {"title": ""}, now)
+    told = await world.store.load_alerts(subjects)
+    expected = {key: after for key, alert in kept.items() if (after := after_telling(alert, rule, now)) is not None}
+    assert told == expected
+    later = now + round(rule.repeat * SECOND)
+    assert await world.store.remind(later - 1) == 0
+    assert await world.store.remind(later) == sum(is_to_remind(alert, later) for alert in told.values()) > 0
