@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
+from horae.core.alerts.messages import Spoken, compose
+from horae.core.alerts.states import Alert, AlertState, after_telling, is_to_remind, key_of
+from horae.core.events import Cursor
 from horae.core.insight.baselines import Baseline, Ended, learn
 from horae.core.insight.learning import first_mark
 from horae.core.model import SECOND, Node, NodeState, State
@@ -548,3 +552,70 @@ async def test_what_a_channel_answers_may_hold_anything(world: World) -> None:
     [waiting] = (await world.http.get("/v1/alerts/deliveries")).json()["items"]
     assert len(waiting["error"]) == 500
     assert waiting["error"].isprintable()
+
+
+@BOTH
+async def test_of_two_who_write_the_same_one_has_done_nothing(world: World) -> None:
+    await make(world, when="failure", **AT_ONCE)
+    [rule] = await world.store.list_alert_rules()
+    place = await world.store.load_reader("alerts")
+    assert place is not None
+    now = await world.store.now()
+    alert = Alert(0, 1, "rule", "job:1", "job a (1)", AlertState.OPEN, 1, 1, now, now, changed_at=now)
+    key, moved = key_of(alert), Cursor(place.stamp, place.batch + 1, 0)
+    assert await world.store.save_alerts({key: alert}, (place, moved))
+    assert not await world.store.save_alerts({key: replace(alert, count=2)}, (place, moved))
+    [group] = await world.store.load_groups()
+    assert group.times == 1
+    message = compose(rule, group, await world.store.load_pending(1, "rule", 20), now)
+    assert await world.store.tell(group, rule, Spoken(0, None), message, now)
+    assert not await world.store.tell(group, rule, Spoken(0, None), message, now)
+    assert len(await world.store.list_deliveries(1, 10)) == 1
+    [taken] = await world.store.take_deliveries(now, now + 1, 5)
+    assert await world.store.take_deliveries(now, now + 1, 5) == []
+    [again] = await world.store.take_deliveries(now + 1, now + 2, 5)
+    await world.store.settle_delivery(taken._replace(state="sent"))  # who was too slow says nothing any more
+    assert [it.state for it in await world.store.list_deliveries(1, 10)] == ["waiting"]
+    await world.store.settle_delivery(again._replace(state="sent", sent_at=now))
+    assert [it.state for it in await world.store.list_deliveries(1, 10)] == ["sent"]
+    await world.store.drop_deliveries(now + 1)
+    assert await world.store.list_deliveries(1, 10) == []
+
+
+@BOTH
+async def test_a_rule_that_this_version_cannot_read_is_left_out(world: World) -> None:
+    await make(world, "good", when="failure", **AT_ONCE)
+    await make(world, "newer", when="failure", **AT_ONCE)
+    await world.store.write(
+        world.store._statement("UPDATE alert_rules SET document = $1 WHERE name = 'newer'"), '{"when":"eclipse"}'
+    )
+    watch, job = Watch(world), await world.submit()
+    await ends(world, job.id, State.FAILED)
+    assert [told["rule"] for told in await watch.after(1)] == ["good"]
+
+
+@BOTH
+async def test_the_stores_write_what_the_core_says_becomes_of_what_was_told(world: World) -> None:
+    await make(world, when="failure", **AT_ONCE)
+    [rule], now = await world.store.list_alert_rules(), await world.store.now()
+    plain = Alert(0, 1, "rule", "", "a job", AlertState.OPEN, 1, 3, 1, 2, "exit", 7, changed_at=now)
+    every = [
+        replace(plain, subject=f"job:{number}", state=state, streak=streak, stands=stands)
+        for number, (state, streak, stands) in enumerate(
+            (state, streak, stands)
+            for state in (AlertState.OPEN, AlertState.CLOSED)
+            for streak in (0, 2)
+            for stands in (False, True)
+        )
+    ]
+    await world.store.save_alerts({key_of(alert): alert for alert in every})
+    subjects = [alert.subject for alert in every]
+    kept = await world.store.load_alerts(subjects)
+    [group] = await world.store.load_groups()
+    assert await world.store.tell(group, rule, Spoken(), {"title": ""}, now)
+    told = await world.store.load_alerts(subjects)
+    expected = {key: after for key, alert in kept.items() if (after := after_telling(alert, rule, now)) is not None}
+    assert told == expected
+    later = now + round(rule.repeat * SECOND)
+    assert await world.store.remind(later - 1) == 0
+    assert await world.store.remind(later) == sum(is_to_remind(alert, later) for alert in told.values()) > 0

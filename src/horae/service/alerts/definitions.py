@@ -21,8 +21,6 @@ from horae.ports.store.moments import StoreClock
 from horae.ports.transport import Queue
 from horae.service.secrets.named import Secrets
 
-MOST_SHOWN = 1000  # alerts, or deliveries, of one answer
-
 
 class DefinitionStore(AlertRules, Alerts, AlertMessages, StoreClock, Protocol):
     """Rules, channels, and what came of them."""
