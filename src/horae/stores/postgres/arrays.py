@@ -152,8 +152,8 @@ def alike_row(order: Order, data: Sequence[str | None], promise: Idempotency | N
     return (
         run.job_id, order.version, share.kind, share.queue, share.priority, share.key, share.stride,
         lines.at(share.line) - share.stride, data, *_key(promise or order.idempotency), promise is not None, gate,
-        run.overlap, outcome.state, outcome.reason, run.start_by, order.start_within, run.needs or None, run.pin, run.demand,
-        order.trigger_id, run.parent_id, run.task, run.followed or None, run.resumes, run.depends or None,
+        run.overlap, outcome.state, outcome.reason, run.start_by, order.start_within, run.needs or None, run.pin,
+        run.demand, order.trigger_id, run.parent_id, run.task, run.followed or None, run.resumes, run.depends or None,
     )  # fmt: skip
 
 
