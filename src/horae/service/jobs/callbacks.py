@@ -99,4 +99,4 @@ class RunKeys:
         return [self._with_key(a) if a.kind == HANDLERS else a for a in claimed]
 
     def _with_key(self, a: Assignment) -> Assignment:
-        return Assignment._make((*a[:-1], f"{callback_key(self._secret, a.run_id)} {self._address}"))
+        return a._replace(callbacks=f"{callback_key(self._secret, a.run_id)} {self._address}")
