@@ -42,7 +42,8 @@ async def test_each_run_has_addresses_of_its_own_that_stay():
 
 
 async def test_a_remote_agent_is_given_the_same():
-    [given] = await RunKeys(key, "http://a").provide([claimed(1)])
+    [given] = await RunKeys(key, "http://a").provide([claimed(1)._replace(root=9)])
+    assert given.root == 9
     assert read_assignment(_assignment(given)) == given
     assert read_assignment(_assignment(claimed(1))).callbacks is None
 
