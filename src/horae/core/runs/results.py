@@ -18,7 +18,7 @@ MAX_CURSOR = 64 << 10
 MAX_DEPTH = 200  # levels of JSON: whoever reads it may stand on a deep stack already
 MAX_WAIT = 366 * 86_400.0  # seconds
 EXIT_CODES = range(-64, 256)  # negative: the signal that ended it
-MOMENTS = range(253_402_300_800 * SECOND)  # until the year 10000
+LAST_MOMENT = 253_402_300_800 * SECOND - 1  # of the year 9999
 
 # What no store keeps, and what a terminal would obey: all controls but the end of a line and the tab.
 _UNKEPT = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -68,4 +68,4 @@ def is_wait(seconds: float) -> bool:
 
 def believable(moment: Moment | None) -> Moment | None:
     """Return a moment by another clock, if a clock can say it."""
-    return moment if moment is not None and moment in MOMENTS else None
+    return moment if moment is not None and 0 <= moment <= LAST_MOMENT else None

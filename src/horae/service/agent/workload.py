@@ -113,7 +113,10 @@ class Workload:
         running = self.held.pop(run_id, None)
         if running is None:
             return None
-        self._give_back(running.executor, running.asks)
+        if running.asks:
+            self._give_back(running.executor, running.asks)
+        else:
+            self.free[running.executor.kind] += 1
         if running.timer is not None:
             running.timer.cancel()
         return running

@@ -32,11 +32,11 @@ FROM due d WHERE d.trigger_id = ANY($1::bigint[]);
 -- history at once; those of `queue` and `replace` are left to the caller.
 -- Kind, queue and priority are those of the share ($22 …) to which a run belongs, the first unless it is said. Shares
 -- are locked in one order, before anything else, and move on with the runs that were made.
+-- Numbers come as the text of an array (stores.postgres.arrays), which is read once.
 -- Where all are of different jobs ($30), gates are looked at first: an insert that may meet another writes a record more
 -- for each run. Whoever takes a gate meanwhile makes it fail, and it is tried again the other way.
--- Numbers come as the text of an array (stores.postgres.arrays), which is read once.
--- Ids are given, and runs are written, in the order of the passes: both indexes then grow at their end, whose pages split
--- when they are full, and not in the middle.
+-- Then ids are given, and runs are written, in the order of the passes: both indexes grow at their end, whose pages split
+-- when they are full, and not in the middle. Of one job, the earlier moment is always the first.
 WITH s AS MATERIALIZED (
   SELECT array_agg(GREATEST(g.now_at,
     (SELECT h.pass FROM shares h WHERE h.kind = g.kind AND h.queue = g.queue AND h.priority = g.priority AND h.key = g.key
@@ -50,7 +50,7 @@ WITH s AS MATERIALIZED (
   SELECT trigger_id, segment, version, cur_at, t.next_at, t.last_at, COALESCE(due_at, cur_at) AS due_at,
     unborn IS NULL AS born, COALESCE(overlap, 0::smallint) AS overlap, start_by, data, needs, demand, followed, depends, reserve,
     COALESCE(newest, cur_at) AS newest, COALESCE(reserved, nextval('run_id')) AS run_id, share, pass
-  FROM (SELECT *, COALESCE(share_or_first, 1) AS share, (SELECT at FROM s)[COALESCE(share_or_first, 1)]
+  FROM (SELECT * FROM (SELECT *, COALESCE(share_or_first, 1) AS share, (SELECT at FROM s)[COALESCE(share_or_first, 1)]
       + COALESCE(nth, number) * ($26::bigint[])[COALESCE(share_or_first, 1)] AS pass
   FROM unnest($2::text[], $3::text[], $4::text::bigint[], $5::text::smallint[], $6::text::int[], $7::text::bigint[],
               $8::text::bigint[], $9::text::bigint[], $10::text::bigint[], $11::text::bool[], $12::text::smallint[],
@@ -58,7 +58,7 @@ WITH s AS MATERIALIZED (
               $18::text::bool[], $19::text::bool[], $20::text::int[], $21::text::int[])
     WITH ORDINALITY AS t(data, needs, trigger_id, segment, version, cur_at, next_at, last_at, due_at, unborn, overlap,
                          start_by, reserved, reserve, newest, demand, followed, depends, share_or_first, nth, number)
-    ORDER BY pass) AS t
+  ) AS p ORDER BY CASE WHEN $30::bool THEN pass END, number) AS t
 ), c AS (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), stale AS (
@@ -76,7 +76,7 @@ WITH s AS MATERIALIZED (
   SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), CASE WHEN overlap <> 1 THEN job_id END AS gate, start_by,
     {waiting_state}, {waiting_reason}, ($24::smallint[])[share], overlap, ($22::text[])[share], needs::text[], data,
     ($23::smallint[])[share], pass, demand, followed, depends
-  FROM fired WHERE born ORDER BY run_id
+  FROM fired WHERE born ORDER BY CASE WHEN NOT $30::bool THEN due_at END, run_id
 ), apart AS (
   INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
                     needs, data, queue, pass, demand, followed, depends)
