@@ -12,7 +12,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from time import monotonic
 from urllib.parse import urlsplit
 
 import structlog
@@ -40,7 +39,7 @@ class OtlpSink:
         """`about` is what tells this process from others, by OpenTelemetry's names; variables win over it."""
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # we say ourselves what goes wrong, and once
         self.sent = 0
-        self.dropped = 0
+        self._refused = self._lost = 0  # spans that found no room, and that were not taken: each counted by one thread
         self._most_waiting = most_waiting
         self._resource = Resource(dict(about)).merge(OTELResourceDetector().detect())
         self._scope = InstrumentationScope("horae", about.get("service.version"))
@@ -48,14 +47,19 @@ class OtlpSink:
         self._waiting: deque[Span] = deque()
         self._has_some = threading.Event()
         self._is_closing = threading.Event()
+        self._is_over = False  # nothing more is sent
         self._is_failing = False
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
 
+    @property
+    def dropped(self) -> int:
+        return self._refused + self._lost
+
     def put(self, spans: Sequence[Span]) -> None:
         room = self._most_waiting - len(self._waiting)
         taken = spans if len(spans) <= room else spans[: max(0, room)]
-        self.dropped += len(spans) - len(taken)
+        self._refused += len(spans) - len(taken)
         self._waiting.extend(taken)
         if taken:
             self._has_some.set()
@@ -65,16 +69,17 @@ class OtlpSink:
         self._is_closing.set()
         self._has_some.set()
         self._thread.join(seconds)
+        self._is_over = True
         self._exporter.shutdown()  # which ends a request that is under way
-        self.dropped += len(self._waiting)
+        self._refused += len(self._waiting)
 
     def _run(self) -> None:
-        while not (self._is_closing.is_set() and not self._waiting):
+        """Until the end is near and nothing is left: whoever closes sets both events, that of news last."""
+        while not (self._is_over or (self._is_closing.is_set() and not self._waiting)):
             self._has_some.wait()
             self._has_some.clear()
             self._is_closing.wait(GAP)
-            began = monotonic()
-            while self._waiting and (not self._is_closing.is_set() or monotonic() - began < GAP * 10):
+            while self._waiting and not self._is_over:
                 self._send([self._waiting.popleft() for _ in range(min(TOGETHER, len(self._waiting)))])
 
     def _send(self, spans: Sequence[Span]) -> None:
@@ -84,7 +89,7 @@ class OtlpSink:
         except Exception as error:  # whatever libraries do, runs go on
             why = str(error)
         if why:
-            self.dropped += len(spans)
+            self._lost += len(spans)
         else:
             self.sent += len(spans)
         if bool(why) != self._is_failing:
