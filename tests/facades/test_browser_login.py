@@ -34,7 +34,7 @@ async def token_for(world: World, owner: str = "ann", role: Role = Role.ADMIN, e
 
 
 async def log_in(browser: httpx.AsyncClient, token: str, following: str = "/") -> httpx.Response:
-    return await browser.post("/login", data={"token": token, "next": following})
+    return await browser.post("/login", data={"token": token, "next": following}, headers=PAGE)
 
 
 @BOTH
@@ -106,6 +106,10 @@ async def test_F45_a_wrong_token_is_refused_in_the_same_words(far: httpx.AsyncCl
     assert "This needs a token that is known, not revoked and not expired." in answer.text
     assert "set-cookie" not in answer.headers
     assert "form" in answer.text
+
+
+async def test_a_program_is_told_of_a_wrong_token_as_a_problem(far: httpx.AsyncClient) -> None:
+    problem_of(await far.post("/login", data={"token": "wrong"}), 401, "E_TOKEN")
 
 
 async def test_guessing_is_slowed_down_and_told(far: httpx.AsyncClient, world: World) -> None:

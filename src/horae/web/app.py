@@ -143,8 +143,7 @@ class Gate:
         except http.Gone:
             return
         except Unauthenticated as error:
-            wants_page = "text/html" in (request.by_name.get(b"accept") or b"").decode("latin-1")
-            is_page = wants_page and request.shape is http.PROBLEM
+            is_page = http.wants_page(request) and request.shape is http.PROBLEM
             answer = self._login_page(error, _wanted(request)) if is_page else request.shape.render(error, request)
         except Exception as error:
             answer = _failure(error, request)

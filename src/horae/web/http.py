@@ -393,6 +393,11 @@ def bearer(request: Request) -> str | None:
     return text.strip() if scheme.lower() == "bearer" else ""
 
 
+def wants_page(request: Request) -> bool:
+    """Return whether a browser shows the answer to somebody."""
+    return b"text/html" in request.by_name.get(b"accept", b"")
+
+
 def is_secure(request: Request) -> bool:
     return bool(request.scope.get("scheme") == "https")
 

@@ -62,6 +62,8 @@ class Sessions:
         try:
             known = await self._access.check(token or None, "user", client[0] if client else "")
         except (Unauthenticated, Limited) as error:
+            if not http.wants_page(request):
+                raise
             return self._page(error, following)
         session = await self._access.open_session(known)
         return _onward(following, _named(request, session, SESSION_SECONDS))
