@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.cli.assistants import arguments, desk
+from horae.cli.assistants import arguments, server
 from horae.cli.assistants.answers import MOST_CHARACTERS, Found, error_text, fit, text_of
 from horae.cli.assistants.protocol import Protocol
 from horae.cli.assistants.tools import READING, read_log
@@ -24,7 +24,7 @@ ABOUT = {"name": "horae", "version": "1"}
 def converse(*lines: bytes, methods: Any = None) -> list[Any]:
     """Return what is answered to these lines."""
     out = io.BytesIO()
-    desk.Conversation(Protocol(ABOUT, "", methods or {}), out).hold(io.BytesIO(b"\n".join(lines)))
+    server.Conversation(Protocol(ABOUT, "", methods or {}), out).hold(io.BytesIO(b"\n".join(lines)))
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -54,7 +54,7 @@ def request(number: Any, method: str, **params: Any) -> bytes:
         (request("x", "no/such"), -32601, "x"),
         (request(7, "ping", _meta={"io.modelcontextprotocol/protocolVersion": "1999-01-01"}), -32022, 7),
         (request(8, "ping", _meta={"io.modelcontextprotocol/protocolVersion": {}}), -32022, 8),
-        (b"x" * (desk.MOST_BYTES + 2), -32600, None),
+        (b"x" * (server.MOST_BYTES + 2), -32600, None),
     ],
     ids=range(17),
 )
@@ -126,7 +126,7 @@ def test_a_slow_request_keeps_no_other_waiting_and_one_that_was_called_off_is_no
         return {}
 
     out = io.BytesIO()
-    desk.Conversation(Protocol(ABOUT, "", {"slow": slow, "quick": quick}), out).hold(Lines())  # type: ignore[arg-type]
+    server.Conversation(Protocol(ABOUT, "", {"slow": slow, "quick": quick}), out).hold(Lines())  # type: ignore[arg-type]
     answers = {one["id"]: one for one in map(json.loads, out.getvalue().splitlines())}
     assert answers[1]["error"]["code"] == -32600
     assert answers[2] == {"jsonrpc": "2.0", "id": 2, "result": {}}

@@ -333,8 +333,8 @@ def mcp(
     It asks the server of --server with the token of $HORAE_TOKEN or --token-file, and can do what that token can. It
     only reads, unless --allow-writes is given.
     """
-    from horae.cli.assistants.desk import Conversation, Desk  # no other command needs them
+    from horae.cli.assistants.server import Conversation, McpServer  # no other command needs them
 
     with session.client() as client:
-        desk = Desk(client, allow_writes=allow_writes)
-        Conversation(desk.protocol(), sys.stdout.buffer).hold(sys.stdin.buffer)
+        server = McpServer(client, allow_writes=allow_writes)
+        Conversation(server.protocol(), sys.stdout.buffer).hold(sys.stdin.buffer)

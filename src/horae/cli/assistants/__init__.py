@@ -1,6 +1,6 @@
 """Horae for assistants: the command `mcp`, a server of the Model Context Protocol over /v1.
 
-    desk       who answers: lines in, lines out
+    server     who answers: lines in, lines out
     protocol   what a line asks, and what is answered: JSON-RPC, versions of the protocol
     tools      what an assistant may read            writing    what it may change, where that is allowed
     resources  job documents and logs, by address

@@ -36,7 +36,7 @@ _READ_ONLY = " Nothing can be changed here: it was started without --allow-write
 _WRITES = " Ask the user before you cancel, pause, approve, reject or submit anything."
 
 
-class Desk:
+class McpServer:
     """What is offered, and who does it."""
 
     def __init__(self, client: SyncClient, *, allow_writes: bool) -> None:
