@@ -13,7 +13,7 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 SUITE   = $(PYTEST) -n $(WORKERS) --dist loadgroup --randomly-seed=$(SEED)
 
-.PHONY: help setup up wire test test-random test-engines check format docs bench peers audit campaign simulate clean
+.PHONY: help setup up wire test test-random test-engines check format docs demo bench peers audit campaign simulate clean
 
 help:            ## list these targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,7 +53,7 @@ $(STAMPS)/engines: tests/engines/packages.txt pyproject.toml constraints.txt | $
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  echo "horae: installing the Debian packages of tests/engines/packages.txt"; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-	    $$(grep -v '^#' $<) > /dev/null; \
+	    $$(grep -v '^#' $<) $$(command -v npm > /dev/null || echo nodejs npm) > /dev/null; \
 	else echo "horae: not root on Debian: the engines of tests/engines/packages.txt are taken as they are"; fi
 	@touch $@
 
@@ -80,6 +80,10 @@ wire: $(STAMPS)/dev     ## make the messages of gRPC from their .proto files
 
 docs: $(STAMPS)/dev     ## write the generated reference pages
 	$(BIN)/python docs/generate.py
+
+demo: $(STAMPS)/dev    ## a server with believable jobs and a week of history, on port 8080
+	@test -e .demo/horae.db || $(BIN)/python -m demo .demo
+	$(BIN)/horae up --data .demo
 
 bench: $(STAMPS)/dev    ## every figure, one JSON line each (see bench/README.md)
 	$(BIN)/python -m bench all

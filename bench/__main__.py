@@ -17,8 +17,8 @@ from bench.places import Places
 
 __all__ = ["figures"]
 
-NUMBERS = ("size", "rate", "registered", "agents", "schedulers", "nodes", "window", "seconds", "hours")
-ONE_NUMBER = ("trials", "lead", "clients")
+NUMBERS = ("size", "rate", "registered", "agents", "schedulers", "nodes", "window", "seconds", "hours", "clients")
+ONE_NUMBER = ("trials", "lead")
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -40,7 +40,11 @@ def _users(option: str) -> str:
 
 
 def _options(figure: Figure, arguments: argparse.Namespace) -> dict[str, Any]:
-    given = {name: value for name in figure.options if (value := getattr(arguments, name)) is not None}
+    given = {
+        name: value[0] if isinstance(value, list) and not isinstance(default, list) else value  # some take one alone
+        for name, default in figure.options.items()
+        if (value := getattr(arguments, name)) is not None
+    }
     return {**figure.options, **(figure.quick if arguments.quick else {}), **given}
 
 

@@ -145,7 +145,9 @@ BODIES = {
     "NDJSON (`application/x-ndjson`, `application/jsonl`)",
     "SignalValue": "any JSON of up to 256 KiB",
     "Decision": "`comment`",
-    "RerunRequest": "`runs`, a list of ids, or `where` (`job`, `state`, `due_from`, `due_until`, `node`); `dry_run`",
+    "CancelRequest": "as RerunRequest",
+    "RerunRequest": "`runs`, a list of ids, or `where` (`job`, `state`, `due_from`, `due_until`, `node`, `owner`, "
+    "`name`); `dry_run`",
     "OrdersDocument": 'up to 10,000 orders as `{"runs": […]}`, as a JSON array, or as NDJSON (`application/x-ndjson`, '
     "`application/jsonl`). An order has a `job` (its id as a number, or its key as text), and if wanted `data`, "
     "`node`, `priority` (0 to 9, instead of the job's own), `run_at`, and `idempotency_key`",
@@ -156,9 +158,15 @@ BODIES = {
     "TriggerPatch": "any of `enabled`, `next_at` (moves the next moment once) and `data`",
     "RunRequest": "`data` for this run, `node`, the only node that may run it, `priority` (0 to 9, instead of the "
     "job's own), and `run_at`, the moment at which it is due",
+    "GrantRequest": "`who`, `role` (`operator` or `editor`), and one of `job` (an id), `tag` and `queue`",
     "TokenRequest": "`name`, and if wanted `scope` (`user` or `agent`), `owner` (the name, unless said) "
     "and `expires_in` (a duration of at most 366 days, or `never`; 90 days, and for agents never, unless said); made "
     "with a token, it has that one's owner and ends with it",
+    "DeviceTokenRequest": "`device_code`",
+    "UserRequest": "`name`, and if wanted `kind` (`person` or `service`), `email`, `org` (name, number or `*`), `role`",
+    "LinkRequest": "`issuer` and `subject` of a provider's user",
+    "OrganisationRequest": "`name`",
+    "MemberRequest": "`role`",
     "AlertRuleDocument": "an alert [rule](../howto/alerts.md#rules)",
     "AlertChannelDocument": "a [channel](../howto/alerts.md#channels) of alerts",
     "QueueDocument": "the document of a [queue](../howto/queues.md#make-one-and-use-it)",

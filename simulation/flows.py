@@ -112,8 +112,7 @@ class Flows:
         answer = await self._workload.insist(
             Operation(SIGNAL, key, FAIL, 0, 0, run_id=run_id), partial(_signal, run_id, key)
         )
-        last = next(one for one in reversed(self._world.operations) if one.key == key)
-        if answer is not None or last.outcome == FAIL:
+        if answer is not None or key in self._workload.refused:
             self._told.add(run_id)
 
     async def _cancel(self) -> None:

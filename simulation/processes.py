@@ -22,6 +22,7 @@ from horae.links.session import Credentials
 from horae.links.spool import AgentSpool
 from horae.rpc.agents.admission import Agents
 from horae.service.agent.agent import Agent
+from horae.service.at_once import AtOnce
 from horae.service.cluster.coordination import Cluster
 from horae.service.cluster.names import find_session, join
 from horae.service.execution import Execution, LocalLink
@@ -128,6 +129,8 @@ class Server:
             output_limit=1 << 20,
         )  # fmt: skip
         self.jobs = Jobs(store, self.queue)
+        if is_agent:
+            self.jobs.orders.start_at_once = AtOnce(self.link, self.agent, clock).start
         self.agents = Agents(
             self.execution, roles, self.queue, machine.files, clock, node=name, version=settings.version,
             terms=Terms(settings.lease, settings.heartbeat),

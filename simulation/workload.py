@@ -64,6 +64,7 @@ class Workload:
         self._paused: set[str] = set()
         self._unsure: set[str] = set()  # a change of it was not answered: it may happen at any time
         self.cancelled: set[int] = set()  # runs that somebody wanted cancelled
+        self.refused: set[str] = set()  # keys of requests that a server refused: to ask again is no use
         self._keys = 0
 
     # ── plans ──
@@ -212,6 +213,7 @@ class Workload:
                 outcome = INFO if isinstance(failure, Unknown) else FAIL
                 self._note(replace(blank, outcome=outcome, answered_at=self._world.now()), str(failure))
                 if isinstance(failure, Refused):
+                    self.refused.add(blank.key)
                     return None
             except asyncio.CancelledError:  # the time is up: whether this one happened, nobody knows
                 self._note(replace(blank, outcome=INFO, answered_at=self._world.now()), "not waited for")

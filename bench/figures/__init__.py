@@ -2,6 +2,7 @@
 
 from bench.figures import (
     agents,
+    audit,
     catchup,
     census,
     cluster,
@@ -15,6 +16,7 @@ from bench.figures import (
     purge,
     rates,
     resting,
+    rights,
     sandbox,
     shares,
     signals,
@@ -26,6 +28,7 @@ from bench.figures import (
 
 __all__ = [
     "agents",
+    "audit",
     "catchup",
     "census",
     "cluster",
@@ -39,6 +42,7 @@ __all__ = [
     "purge",
     "rates",
     "resting",
+    "rights",
     "sandbox",
     "shares",
     "signals",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from horae.core.roles import Role
 from horae.core.spelling import suggest
 from horae.errors import ConfigError
 from horae.settings import BY_NAME, SETTINGS, Setting, Values
@@ -89,12 +90,22 @@ class Config:
     most_waiting_per_owner: int
     history_days: int | None  # None: as the installation is old (see app.server.settle_retention)
     events_days: int
+    audit_days: int
     files: str  # a directory, or the address of a bucket
     files_endpoint: str
     files_limit: int | None  # as history_days
     tls_cert: Path | None
     tls_key: Path | None
     public_url: str
+    session_idle: float
+    session_limit: float
+    oidc_issuer: str
+    oidc_client_id: str
+    oidc_client_secret: str
+    oidc_client_secret_file: Path | None
+    oidc_scopes: tuple[str, ...]
+    oidc_groups_claim: str
+    oidc_roles: tuple[tuple[str, str, Role], ...]  # group, organisation, role
     smtp_url: str | None
     smtp_from: str
     alert_commands: tuple[tuple[str, str], ...]  # name → program
@@ -238,6 +249,7 @@ def _check_together(values: Values, sources: Mapping[str, str]) -> None:
     for one, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if values[one] and not values[other]:
             _refuse_pair(other, f"is missing: {one} and {other} go together", sources)
+    _check_provider(values, sources)
     if not is_loopback(values["host"]) and not values["tls_cert"]:
         raise ConfigError(
             f"listening on {values['host']} needs a login and TLS: tls_cert and tls_key are not set "
@@ -247,6 +259,16 @@ def _check_together(values: Values, sources: Mapping[str, str]) -> None:
             hint="give --tls-cert and --tls-key (docs/howto/login-and-tls.md), or leave --host out and come in "
             "through an SSH tunnel: ssh -L 8080:127.0.0.1:8080 HOST",
         )
+
+
+def _check_provider(values: Values, sources: Mapping[str, str]) -> None:
+    """A provider needs to know us, and to find the way back; browsers never go by the name in a request."""
+    if not values["oidc_issuer"]:
+        return
+    if not values["oidc_client_id"]:
+        _refuse_pair("oidc_client_id", "is missing: oidc_issuer needs it", sources)
+    if not is_loopback(values["host"]) and not values["public_url"]:
+        _refuse_pair("public_url", "is missing: the identity provider sends browsers back to it", sources)
 
 
 def _refuse_pair(name: str, text: str, sources: Mapping[str, str]) -> None:

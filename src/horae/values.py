@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from horae.core.roles import Role
 from horae.core.spelling import suggest
 from horae.errors import Invalid
 
@@ -505,6 +506,61 @@ def read_commands(value: object) -> tuple[tuple[str, str], ...]:
 
 def show_commands(value: tuple[tuple[str, str], ...]) -> str:
     return ",".join(f"{name}={program}" for name, program in value)
+
+
+def read_issuer(value: object) -> str:
+    """Return the address of a provider as it names itself; without TLS only on this machine."""
+    text = value.strip() if isinstance(value, str) else ""
+    parts = urlsplit(text)
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+    if not is_safe or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
+        raise Refused("an address such as https://id.example.org", code="E_URL", hint="only loopback does without TLS")
+    return text
+
+
+def read_word(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if not re.fullmatch(r"[\x21-\x7e]{1,512}", text):
+        raise Refused("one word of printable ASCII characters")
+    return text
+
+
+def show_hidden(value: str | None) -> str:
+    return MASK if value else ""
+
+
+def read_scopes(value: object) -> tuple[str, ...]:
+    words = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or not all(
+        isinstance(word, str) and re.fullmatch(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}", word) for word in words
+    ):
+        raise Refused("scopes such as openid,profile,email")
+    return ("openid", *(word for word in words if word != "openid"))
+
+
+_GROUP_ROLES = "groups of the provider and roles, such as admins=*:admin,data=2:editor"
+
+
+def read_group_roles(value: object) -> tuple[tuple[str, str, Role], ...]:
+    """Return a TOML table, or text such as admins=*:admin, as (group, organisation, role)."""
+    if isinstance(value, str):
+        pairs = [part.strip().rpartition("=")[::2] for part in value.split(",") if part.strip()]
+    elif isinstance(value, dict):
+        pairs = list(value.items())
+    else:
+        raise Refused(_GROUP_ROLES)
+    return tuple(_group_role(group, word) for group, word in pairs)
+
+
+def _group_role(group: str, word: object) -> tuple[str, str, Role]:
+    org, _, role = word.rpartition(":") if isinstance(word, str) else ("", "", "")
+    if not group or role not in set(Role):
+        raise Refused(_GROUP_ROLES, hint=f"a role is one of {', '.join(Role)}, with `org:` before it or without")
+    return group, org or "default", Role(role)
+
+
+def show_group_roles(value: tuple[tuple[str, str, Role], ...]) -> str:
+    return ",".join(f"{group}={org}:{role}" for group, org, role in value)
 
 
 def mask_address(url: str | None) -> str:

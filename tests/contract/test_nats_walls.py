@@ -14,7 +14,8 @@ import pytest
 from horae.core.model import Bounds, Token
 from horae.errors import Denied
 from horae.ports.store import Store
-from horae.service.access import TRIES, Access
+from horae.service.access import Access
+from horae.service.access.credentials import TRIES
 from horae.testing import FakeClock
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.nats.broker import DOWN, HELLO, UP, Connector, close_client, own_subject

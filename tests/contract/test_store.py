@@ -1366,20 +1366,6 @@ async def test_a_token_is_revoked_with_those_by_which_it_was_made(store: Store):
     assert await store.list_tokens() == [ended[0], other, *ended[1:]]
 
 
-async def test_a_session_is_kept_until_it_expires(store: Store):
-    first = await store.add_session(7, "ab" * 32, START, START + 5)
-    assert await store.get_session(first) == (7, "ab" * 32, START + 5)
-
-    second = await store.add_session(7, "cd" * 32, START + 5, START + 9)
-
-    assert await store.get_session(second) == (7, "cd" * 32, START + 9)
-    assert await store.get_session(second + 1) is None
-    assert first == second or await store.get_session(first) is None
-    for _ in range(2):
-        await store.end_session(second)
-        assert await store.get_session(second) is None
-
-
 # ── secrets ──
 
 

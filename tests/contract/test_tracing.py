@@ -13,10 +13,10 @@ from horae.core.runs.orders import Assignment, Result
 from horae.ports.store import Store
 from horae.ports.telemetry import Span, SpanRef
 from horae.queues.local import LocalQueue
+from horae.service.events.tracing import Asking, Tracing, asking
 from horae.service.execution import Execution
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
-from horae.service.tracing import Asking, Tracing, asking
 from horae.testing import FakeClock
 
 from ..claiming import claim

@@ -24,19 +24,19 @@ def need() -> Callable[..., None]:
     def ask(*programs: str) -> None:
         missing = [program for program in programs if shutil.which(program) is None]
         if missing:
-            _miss(f"not on this machine: {', '.join(missing)}; `make test-engines` as root on Debian installs them")
+            miss(f"not on this machine: {', '.join(missing)}; `make test-engines` as root on Debian installs them")
 
     return ask
 
 
-def _miss(words: str) -> None:
+def miss(words: str) -> None:
     (pytest.fail if os.environ.get("HORAE_REQUIRE_SERVERS") else pytest.skip)(words)
 
 
 def need_packages(*names: str) -> None:
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
-        _miss(f"not installed: {', '.join(missing)}; `make .venv/.stamps/engines` installs them")
+        miss(f"not installed: {', '.join(missing)}; `make .venv/.stamps/engines` installs them")
 
 
 # Each is started once per test process: tests that use one belong to the xdist_group "data".
@@ -67,7 +67,7 @@ def daemon() -> Iterator[Daemon]:
 def spark() -> Iterator[Spark]:
     need_packages("pyspark", "grpc_status")
     if shutil.which("java") is None:
-        _miss("Spark needs java; `make test-engines` as root on Debian installs it")
+        miss("Spark needs java; `make test-engines` as root on Debian installs it")
     with running_spark() as server:
         yield server
 
@@ -75,7 +75,7 @@ def spark() -> Iterator[Spark]:
 @pytest.fixture(scope="session")
 def hdfs() -> Iterator[Hdfs]:
     if words := lacking():
-        _miss(f"HDFS needs {words}; `make test-engines` as root on Debian installs it")
+        miss(f"HDFS needs {words}; `make test-engines` as root on Debian installs it")
     with running_hdfs() as server:
         yield server
 

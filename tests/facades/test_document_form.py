@@ -224,7 +224,9 @@ async def test_a_dry_run_says_what_would_become_of_each_job(world: World) -> Non
     answer = await world.http.post("/v1/jobs?dry_run=true", json=sent)
 
     assert answer.status_code == 200, answer.text
-    assert answer.json()["items"] == [
+    items = answer.json()["items"]
+    assert [item.pop("triggers")[0]["description"] for item in items] == ["at 03:00 every day, UTC"] * 3
+    assert items == [
         {"name": "nightly", "key": "nightly", "outcome": "unchanged", "job_id": shown["id"]},
         {"name": "new", "key": "b", "outcome": "changed", "job_id": shown["id"] + 1},
         {"name": "nightly", "key": "c", "outcome": "created", "job_id": None},

@@ -12,7 +12,7 @@ import pytest
 
 from horae.core.hooks import sign, sign_plain
 from horae.core.model import SECOND, RunFilter
-from horae.service.access import parse_token
+from horae.service.access.wanted import parse_token
 from tests.facades.world import BOTH, HERE, World
 from tests.unit.core.test_hooks import COMMIT, github
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from horae.service.access import parse_token
+from horae.service.access.wanted import parse_token
 from tests.facades.lake.bodies import java, source, sync
 from tests.facades.world import World
 

@@ -14,10 +14,10 @@ from horae.contracts import CONTRACTS
 from horae.contracts.admin.grpc import NEEDED, SERVICE
 from horae.contracts.rpc.caller import Caller
 from horae.contracts.rpc.calls import Calls
+from horae.core.identity import Principal
 from horae.core.roles import PERMISSIONS, Permission, Role
 from horae.errors import Denied, Error
 from horae.web import app as web
-from horae.web.http import Principal
 from tests.facades.test_native import JOB, problem_of
 from tests.facades.test_routes import operations  # noqa: F401  (a fixture)
 from tests.facades.world import BOTH, World
@@ -105,7 +105,7 @@ async def test_each_call_of_the_rpc_contract_is_refused_to_whoever_lacks_its_per
     for name, method in calls.methods.items():
         refused = False
         try:
-            await calls.call(name, {}, Caller(Principal("ann", 1, role), has_token=True))
+            await calls.call(name, {}, Caller(Principal("ann", 1, role, via="token 1")))
         except Denied as error:
             refused = error.code == "E_ROLE"
         except Error:
@@ -146,7 +146,7 @@ async def test_a_token_makes_others_that_may_do_as_much_or_less(far: httpx.Async
 
 async def test_F09_a_token_cannot_make_one_that_may_do_more(world: World) -> None:
     editor, _ = await world.services.access.create("e", "user", "ann", None, role=Role.EDITOR)
-    from horae.service.access import parse_token
+    from horae.service.access.wanted import parse_token
 
     with pytest.raises(Denied) as refused:
         await world.services.access.issue(parse_token({"name": "more", "role": "admin"}), editor)

@@ -48,7 +48,7 @@ def shape_of(body: Any) -> str:
         ("GET", "/rpc", "rpc", 405),
         ("POST", "/rpc/nothing", "rpc", 404),
         ("GET", "/nothing", "our own", 404),
-        ("GET", "/jobs", "our own", 404),
+        ("GET", "/jobs/1/nothing", "our own", 404),
         ("GET", "/v1/nothing", "our own", 404),
     ],
 )

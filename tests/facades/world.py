@@ -26,7 +26,12 @@ from horae.ports.store import Store
 from horae.queues.local import LocalQueue
 from horae.service import Services
 from horae.service.access import Access
+from horae.service.access.devices import Devices
+from horae.service.access.grants import Grants
+from horae.service.access.logins import Logins
+from horae.service.access.users import Users
 from horae.service.alerts.definitions import AlertDefinitions
+from horae.service.audit import Audit
 from horae.service.cluster.activity import Activity
 from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.operators import Nodes
@@ -137,7 +142,8 @@ class World:
         self.queue, self.metrics = LocalQueue(), Metrics()
         self.files = open_files(directory / "outputs")
         keys = FileKeys(directory / "secrets.key")
-        secrets, sealing = Secrets(store, keys), Sealing(store, keys)
+        self.audit = Audit(store, clock, self.metrics)
+        secrets, sealing = Secrets(store, keys, self.audit), Sealing(store, keys)
         self.execution = Execution(
             store, self.queue, clock, self.metrics, secrets=secrets, sealing=sealing,
             after_failures=Breaker(store, self.queue, sealing).look,
@@ -155,11 +161,18 @@ class World:
         insight = Insight(store, self.files, clock, self.metrics, node=NODE, checks={})
         self.pushing = Pushing(store, clock, self.jobs, lending, members, self.dispatching, RpcDialect())
         local_node = self._local_node()
+        access = Access(store, clock)
+        users = Users(store, access)
+        self.logins = Logins(store, clock, access, users, keys=keys)
         self.services = Services(
             self.jobs,
             insight,
-            Access(store, clock),
+            access,
+            Grants(store, clock),
             Nodes(store, self.queue),
+            users,
+            self.logins,
+            Devices(store, clock, access),
             lending=lending,
             external_members=members,
             dispatching=self.dispatching,
@@ -178,6 +191,7 @@ class World:
             events=EventFeed(store, self.queue, clock, Documents(store)),
             explaining=Explaining(store, self.jobs.queues),
             alerts=AlertDefinitions(store, self.queue, clock, secrets, self.teller, ""),
+            audit=self.audit,
             lends_lake_work=True,
         )
         self.gate = web.create_app(self.services, CONTRACTS, version="1", free_pass=OWN)

@@ -69,7 +69,10 @@ def _hear_interrupts() -> None:
 
 
 def finish(process: subprocess.Popen[bytes], text: bytes | None = None) -> tuple[int, str, str]:
-    out, err = process.communicate(text, timeout=PATIENCE)
+    try:
+        out, err = process.communicate(text, timeout=PATIENCE)
+    finally:
+        process.kill()  # one that does not end
     return process.returncode, out.decode(), err.decode()
 
 
@@ -282,7 +285,7 @@ HEAVY = ("aiohttp", "asyncio", "asyncpg", "cryptography", "grpc", "httpx", "jinj
 @pytest.mark.parametrize(
     ("args", "most", "never"),
     [
-        (["--help"], 160, ("horae.client", "horae.settings", "ssl")),
+        (["--help"], 168, ("horae.client", "horae.settings", "ssl")),
         (["jobs", "--help"], 135, ("horae.client", "horae.settings", "ssl")),
         (["jobs"], 170, ("horae.settings", "horae.cli.runs.runs", "ssl")),
         (["runs", "--json"], 170, ("horae.settings", "horae.cli.local", "ssl")),

@@ -32,9 +32,11 @@ from horae.app.store import open_store, patiently
 from horae.config import Config
 from horae.contracts import CONTRACTS
 from horae.errors import ConfigError, Unavailable
+from horae.ports.store import Store
 from horae.ports.store.inbox import InboxGrants
 from horae.ports.work import Sandboxes
 from horae.service.access import Access
+from horae.service.access.users import Users
 from horae.service.jobs.declarations import Declarations
 from horae.stores.postgres import PostgresStore
 from horae.tls import server_context
@@ -124,24 +126,38 @@ def _secure(config: Config) -> ssl.SSLContext | None:
 
 async def _require_login(config: Config, access: Access) -> None:
     """Where everybody needs a token, nothing listens until somebody could log in: else it would serve nobody."""
-    if not config.free_pass and not await access.has_login():
+    if not config.free_pass and not config.oidc_issuer and not await access.has_login():
         what = f"listening on {config.host}" if not config.is_loopback else "require_token"
         raise ConfigError(
-            f"{what} needs a login, and there is no user token that is good",
+            f"{what} needs a login, and there is neither a user nor a user token that is good",
             code="E_LOGIN_REQUIRED",
             path="require_token" if config.is_loopback else "host",
-            hint="make the first one with `horae token create NAME` and the same --data or --database",
+            hint="make the first one with `horae admin create NAME` or `horae token create NAME`, and the same "
+            "--data or --database",
         )
 
 
 @asynccontextmanager
 async def local_access(config: Config) -> AsyncIterator[Access]:
     """The tokens of a database without a server: the first one is made before anything listens."""
+    async with _opened(config, "a `horae token` command") as (store, clock):
+        yield Access(store, clock)
+
+
+@asynccontextmanager
+async def local_users(config: Config) -> AsyncIterator[Users]:
+    """The users of a database without a server, as with tokens."""
+    async with _opened(config, "a `horae admin` command") as (store, clock):
+        yield Users(store, Access(store, clock))
+
+
+@asynccontextmanager
+async def _opened(config: Config, holder: str) -> AsyncIterator[tuple[Store, SystemClock]]:
     set_up_logging(config.log_format)
     clock = SystemClock()
-    store = await open_store(config, clock, holder="a `horae token` command")
+    store = await open_store(config, clock, holder=holder)
     try:
-        yield Access(store, clock)
+        yield store, clock
     finally:
         await store.close()
 

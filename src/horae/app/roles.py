@@ -23,6 +23,8 @@ from horae.service.agent.delivery import RESULTS_PER_REPORT
 from horae.service.alerts.disks import AlertDisks
 from horae.service.alerts.telling import AlertTelling
 from horae.service.alerts.watching import AlertWatching
+from horae.service.audit import Audit
+from horae.service.audit.sealing import Sealer
 from horae.service.cluster.coordination import Cluster
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.pushing import Pushing
@@ -43,6 +45,7 @@ LONGEST_BREATH = 0.1  # seconds after which it is the past's turn, however much 
 LOOK_FOR_WORKERS = 1.0  # seconds between looks for workers that can be called, and for what they shall stop
 PUSH_GAP = 0.05  # seconds between two rounds of calls to them
 HEALTH = 10.0  # seconds between two questions how they are
+SEAL, SEAL_SOON = 3.0, 0.5  # seconds between looks for rows of the audit log, and while there are some
 PURGE = 60.0  # seconds between looks for what is past its time
 TIDY = 3600.0  # seconds between looks for output that nothing points at
 LEARN = 60.0  # seconds between looks at how long runs took
@@ -342,6 +345,28 @@ class RetentionRole:
 
     async def run(self) -> None:
         await persist("retention", self.step, self._clock)
+
+
+class AuditRole:
+    """Where it leads, seals the audit log and drops what is past its time; everywhere, tells of refusals."""
+
+    def __init__(self, cluster: Cluster, audit: Audit, sealer: Sealer, clock: Clock) -> None:
+        self._cluster = cluster
+        self._audit = audit
+        self._sealer = sealer
+        self._clock = clock
+        self._dropped_at = float("-inf")
+
+    async def step(self) -> None:
+        await self._audit.tell_refused()
+        sealed = await self._sealer.seal() if self._cluster.is_leader else 0
+        if self._cluster.is_leader and self._clock.elapsed() - self._dropped_at >= PURGE:
+            has_more = await self._sealer.drop()
+            self._dropped_at = self._dropped_at if has_more else self._clock.elapsed()
+        await self._clock.sleep(SEAL_SOON if sealed else SEAL)
+
+    async def run(self) -> None:
+        await persist("audit", self.step, self._clock)
 
 
 class LearningRole:

@@ -25,11 +25,13 @@ import structlog
 
 from horae.app.alerts import make_tellers, used_disk
 from horae.app.broker import authority_of, connector_for, make_broker, open_queue
+from horae.app.login import make_provider
 from horae.app.machine import OwnDirectory, SystemClock, end_task, here, identity_of
 from horae.app.parts import FindHere, Work, all_labels, list_handlers, make_reach, make_work, nowhere, offered
 from horae.app.roles import (
     AgentRole,
     AlertRole,
+    AuditRole,
     CoordinatorRole,
     InboxRole,
     LearningRole,
@@ -57,12 +59,20 @@ from horae.keys import FileKeys
 from horae.links.outside import HttpWorkers
 from horae.links.peers import GrpcPeers
 from horae.ports.store import Store
-from horae.service import Services
+from horae.service import Services, ShownSetting
 from horae.service.access import Access
+from horae.service.access.devices import Devices
+from horae.service.access.grants import Grants
+from horae.service.access.logins import Logins, RoleRule
+from horae.service.access.sessions import Limits as SessionLimits
+from horae.service.access.users import Users
 from horae.service.alerts.definitions import AlertDefinitions
 from horae.service.alerts.disks import AlertDisks
 from horae.service.alerts.telling import AlertTelling
 from horae.service.alerts.watching import AlertWatching
+from horae.service.at_once import AtOnce
+from horae.service.audit import Audit
+from horae.service.audit.sealing import Sealer
 from horae.service.cluster.activity import Activity
 from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.coordination import Cluster
@@ -71,6 +81,7 @@ from horae.service.cluster.operators import Nodes
 from horae.service.cluster.timers import confirm
 from horae.service.events.documents import Documents
 from horae.service.events.feed import EventFeed
+from horae.service.events.tracing import Tracing
 from horae.service.execution import Execution, LocalLink
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.loans import Lending
@@ -96,7 +107,6 @@ from horae.service.secrets.named import Secrets
 from horae.service.secrets.rotation import Rotation
 from horae.service.secrets.sealing import CALLBACKS, Sealing
 from horae.service.sources import Sources
-from horae.service.tracing import Tracing
 from horae.service.workflows.calls import Callers
 from horae.service.workflows.dependencies import Dependencies
 from horae.service.workflows.driver import Begin, Driver
@@ -104,6 +114,7 @@ from horae.service.workflows.flows import Workflows
 from horae.service.workflows.outbox import Outbox
 from horae.service.workflows.parts import Parts
 from horae.service.workflows.waits import PlainWaits
+from horae.settings import BY_NAME
 from horae.stores.postgres import PostgresStore
 from horae.wire.nats.proofs import Proof
 
@@ -139,13 +150,14 @@ class App:
         self.queue = open_queue(config)
         self.broker = make_broker(config, roles, self.queue, clock, lambda: self.cluster.is_leader, installation)
         self.metrics = Metrics()
+        self.audit = Audit(store, clock, self.metrics)
         self.spans = open_spans(config)
         self.files = open_files(config.files, endpoint=config.files_endpoint, spool=config.data / "spool" / "outputs")
         self._place_of_output = "" if self.files.is_shared else config.node
         # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
         self._foreign_kinds = kinds.LENDABLE if config.lake_workers == "external" else ()
         self._keys = FileKeys(config.secret_key_file)
-        self._kept, self.sealing = Secrets(roles, self._keys), Sealing(store, self._keys)
+        self._kept, self.sealing = Secrets(roles, self._keys, self.audit), Sealing(store, self._keys)
         self._make_roles(roles)
         reach = make_reach(config, has_one_user=has_one_user)
         self._make_agent(make_work(config, clock, reach, umask=work_umask, find_here=find_here))
@@ -213,6 +225,7 @@ class App:
             self.store, self.queue, self.sealing, self.describer,
             most_waiting=config.most_waiting_per_owner or None, foreign_kinds=self._foreign_kinds,
         )  # fmt: skip
+        jobs.orders.start_at_once = AtOnce(self.link, self.agent, self.clock).start if self.executors else None
         lending, members = Lending(store, jobs, self.execution), self._members(store)
         self.dispatching = Dispatching(
             store, self.clock, jobs, lending, members, self.outside_workers, DIALECTS,
@@ -220,8 +233,11 @@ class App:
         )  # fmt: skip
         self.pushing = Pushing(store, self.clock, jobs, lending, members, self.dispatching, RpcDialect())
         local_node = self._local_node()
+        access = Access(self.store, self.clock, SessionLimits(config.session_idle, config.session_limit))
         self.services = Services(
-            jobs, self._insight(), Access(self.store, self.clock), Nodes(self.store, self.queue), lending=lending,
+            jobs, self._insight(), access, Grants(self.store, self.clock), Nodes(self.store, self.queue),
+            *self._ways_in(access),
+            public_url=config.public_url or (config.address if config.is_loopback else ""), lending=lending,
             external_members=members, dispatching=self.dispatching, pushing=self.pushing,
             outside_logs=OutsideLogs(self.files, place=self._place_of_output, limit=config.output_limit),
             outside_workers=self.outside_workers, sources=Sources(self.store, jobs, self.sealing), secrets=self._kept,
@@ -234,10 +250,20 @@ class App:
             alerts=AlertDefinitions(
                 self.store, self.queue, self.clock, self._kept, self.tellers, self._installation
             ),
-            activity=Activity(self.store, self.clock, node=config.node, lease_seconds=config.lease),
+            audit=self.audit, activity=Activity(self.store, self.clock, node=config.node, lease_seconds=config.lease),
             lends_lake_work=config.lake_workers == "external", runs_in_place=self.sandboxes.trust is not None,
-            lake_lease=config.lake_lease,
+            lake_lease=config.lake_lease, settings=settings_in_force(config),
         )  # fmt: skip
+
+    def _ways_in(self, access: Access) -> tuple[Users, Logins, Devices]:
+        """Who there is, and how they come in."""
+        users = Users(self.store, access)
+        self.provider = make_provider(self.config, self.clock)
+        logins = Logins(
+            self.store, self.clock, access, users, keys=self._keys, provider=self.provider,
+            rules=[RoleRule(*rule) for rule in self.config.oidc_roles],
+        )  # fmt: skip
+        return users, logins, Devices(self.store, self.clock, access)
 
     def _make_tracing(self, store: Store) -> Tracing | None:
         """Whoever tells of runs, where somebody is told."""
@@ -379,6 +405,8 @@ class App:
         tasks["retention"] = group.create_task(retention.run())
         learning = LearningRole(self.cluster, Learning(self.store.for_roles()), self.clock)
         tasks["learning"] = group.create_task(learning.run())
+        sealer = Sealer(self.store.for_roles(), self.metrics, days=config.audit_days)
+        tasks["audit"] = group.create_task(AuditRole(self.cluster, self.audit, sealer, self.clock).run())
         tasks["events"] = group.create_task(persist("events", self.services.events.step, self.clock))
         tasks["alerts"] = group.create_task(self._alert_role().run())
         if self.tracing is not None:
@@ -444,7 +472,7 @@ class App:
         )  # fmt: skip
         self.services.catalogues.ask_agent = agents.list_handlers
         is_api = "api" in config.roles
-        callers = Callers(self.services.access, free_pass.covers)
+        callers = Callers(self.services.access, self.audit, free_pass.covers)
         contracts = (Scheduling(Calls(self.services), callers.identify), Administration(self.services, callers))
         door = None
         if is_api and config.broker is not None:
@@ -503,6 +531,8 @@ class App:
         await end_task(tasks.get("agent"))
         await end_task(tasks.get("retention"))
         await end_task(tasks.get("learning"))
+        await end_task(tasks.get("audit"))
+        await attempt(self.audit.tell_refused(at_once=True))
         await end_task(tasks.get("alerts"))
         await end_task(tasks.get("inbox"))
         await end_task(tasks.get("push"))
@@ -546,6 +576,8 @@ async def assembled(
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.outside_workers.close)
         stack.push_async_callback(app.tellers.close)
+        if app.provider is not None:
+            stack.push_async_callback(app.provider.close)
         stack.push_async_callback(app.queue.close)
         yield app
 
@@ -553,9 +585,13 @@ async def assembled(
 async def _has_one_user(config: Config, store: Store, clock: SystemClock) -> bool:
     """Return whether whoever comes in is the user that runs this process: only this machine reaches it, nobody logs in,
     and no other server writes to its database."""
-    if not config.is_loopback or config.sqlite_path is None:
+    if not config.is_loopback or config.sqlite_path is None or config.oidc_issuer:
         return False
     return not await Access(store, clock).has_login()
+
+
+def settings_in_force(config: Config) -> list[ShownSetting]:
+    return [ShownSetting(*shown, BY_NAME[shown[0]].help) for shown in config.shown()]
 
 
 def _dead_after(config: Config) -> float:

@@ -8,7 +8,6 @@ silent as one that is not there. Names were written by others: none reaches a co
 from __future__ import annotations
 
 import contextlib
-import shlex
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,6 +37,8 @@ class Bash(BashComplete):
     """As click's; but other than zsh and fish, bash takes a word as it is given."""
 
     def format_completion(self, item: CompletionItem[Any]) -> str:
+        import shlex  # rarely needed
+
         value = shlex.quote(item.value) if item.type == "plain" else item.value
         return f"{item.type},{value}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 import shutil
 import sys
 from contextlib import suppress
@@ -151,6 +150,8 @@ def _first_submit(address: str) -> str:
     """Return a command that works in another terminal of this directory."""
     horae = "horae" if shutil.which("horae") else os.path.relpath(sys.argv[0])  # as in a fresh checkout
     horae = horae if address == DEFAULT_SERVER else f"{horae} --server {address}"
+    import shlex  # rarely needed
+
     return f"{horae} submit {EXAMPLE}" if EXAMPLE.is_file() else f"echo {shlex.quote(HELLO)} | {horae} submit -"
 
 

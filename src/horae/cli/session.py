@@ -55,7 +55,10 @@ COMMANDS = {
     "ping-url": "runs.watching", "exec": "runs.watching", "mcp": "local",
     "nodes": "cluster.nodes", "handlers": "cluster.nodes", "alerts": "cluster.alerts", "queues": "cluster.queues",
     "limits": "cluster.limits",
-    "resources": "cluster.limits", "secret": "cluster.secrets", "token": "cluster.tokens", "inbox": "cluster.inbox",
+    "resources": "cluster.limits", "secret": "cluster.secrets", "login": "login", "logout": "login",
+    "whoami": "login", "sessions": "login", "admin": "cluster.users", "users": "cluster.users",
+    "orgs": "cluster.users", "token": "cluster.tokens", "grants": "cluster.grants", "audit": "cluster.audit",
+    "inbox": "cluster.inbox",
     "check": "local", "migrate": "local", "completion": "completion",
 }  # fmt: skip
 EXIT_CODES: dict[int, str] = {
@@ -106,6 +109,12 @@ def own_version() -> str:
     return importlib.metadata.version("horae")
 
 
+def credentials_path() -> str:
+    """Return where `horae login` keeps tokens."""
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(home, "horae", "credentials.json")
+
+
 class Session:
     """What the shared options say."""
 
@@ -138,16 +147,27 @@ class Session:
         return self.named_server or _server_of_port(os.environ.get("HORAE_PORT")) or DEFAULT_SERVER
 
     def token(self) -> str | None:
-        """Return the token to send: that of --token-file, else HORAE_TOKEN, else that of HORAE_TOKEN_FILE."""
+        """Return the token to send: that of --token-file, else HORAE_TOKEN, else that of HORAE_TOKEN_FILE, else what
+        `horae login` kept for this server."""
         given = None if self.token_file else os.environ.get("HORAE_TOKEN")
         file = self.token_file or os.environ.get("HORAE_TOKEN_FILE")
-        if given or not file:
-            return given or None
+        if given:
+            return given
+        if not file:
+            return self._saved_token()
         with naming(file):
             text = read_file(file).decode("ascii", "replace").strip()
             if not text:
                 raise Error("it is empty where a token was expected", code="E_FILE")
             return text
+
+    def _saved_token(self) -> str | None:
+        place = credentials_path()
+        if not os.path.exists(place):
+            return None
+        from horae.cli import credentials  # few have logged in
+
+        return credentials.saved(place, self.server)
 
     @property
     def screen(self) -> Screen:
@@ -304,7 +324,7 @@ TokenFile = Annotated[
     Option(
         "--token-file",
         metavar="FILE",
-        help="File with the token to send. [default: $HORAE_TOKEN, else $HORAE_TOKEN_FILE]",
+        help="File with the token to send. [default: $HORAE_TOKEN, else $HORAE_TOKEN_FILE, else that of `horae login`]",
     ),
 ]
 CaFile = Annotated[

@@ -11,6 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from horae.client.accounts import add_member as add_member
+from horae.client.accounts import begin_device as begin_device
+from horae.client.accounts import create_org as create_org
+from horae.client.accounts import create_user as create_user
+from horae.client.accounts import disable_user as disable_user
+from horae.client.accounts import enable_user as enable_user
+from horae.client.accounts import end_session as end_session
+from horae.client.accounts import fetch_device_token as fetch_device_token
+from horae.client.accounts import invite_user as invite_user
+from horae.client.accounts import link_user as link_user
+from horae.client.accounts import me as me
+from horae.client.accounts import members as members
+from horae.client.accounts import orgs as orgs
+from horae.client.accounts import remove_member as remove_member
+from horae.client.accounts import revoke_own_token as revoke_own_token
+from horae.client.accounts import sessions as sessions
+from horae.client.accounts import users as users
 from horae.client.alerting import acknowledge_alert as acknowledge_alert
 from horae.client.alerting import alert_channels as alert_channels
 from horae.client.alerting import alert_deliveries as alert_deliveries
@@ -21,6 +38,9 @@ from horae.client.alerting import delete_alert_rule as delete_alert_rule
 from horae.client.alerting import set_alert_channel as set_alert_channel
 from horae.client.alerting import set_alert_rule as set_alert_rule
 from horae.client.alerting import try_alert_channel as try_alert_channel
+from horae.client.auditing import audit as audit
+from horae.client.auditing import audit_sealed as audit_sealed
+from horae.client.auditing import verify_audit as verify_audit
 from horae.client.explaining import explain_job as explain_job
 from horae.client.explaining import explain_run as explain_run
 from horae.client.explaining import explain_trigger as explain_trigger
@@ -51,6 +71,8 @@ if TYPE_CHECKING:
         ApprovalPage,
         ArtifactPage,
         Callback,
+        Grant,
+        GrantPage,
         HandlerPage,
         Health,
         Job,
@@ -550,6 +572,25 @@ def create_token(
 def tokens() -> Call[TokenPage]:
     """Tokens, without their secrets."""
     return get("/v1/tokens", has="items")
+
+
+def grants(*, limit: int | None = None, cursor: str | None = None) -> Call[GrantPage]:
+    """Who may do more on some jobs than the role in the organisation says."""
+    return list_all("/v1/grants", {}, limit, cursor)
+
+
+def add_grant(
+    who: str, role: str, *, job: int | None = None, tag: str | None = None, queue: str | None = None
+) -> Call[Grant]:
+    """Let somebody be operator or editor on one job, on those with a tag, or on those of a queue."""
+    on = {"job": job, "tag": tag, "queue": queue}
+    given = {name: value for name, value in on.items() if value is not None}
+    return send("POST", "/v1/grants", {"who": who, "role": role, **given})
+
+
+def remove_grant(grant_id: int) -> Call[None]:
+    """Take a grant back."""
+    return send("DELETE", f"/v1/grants/{grant_id}")
 
 
 def revoke_token(token_id: int) -> Call[None]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from horae.client import alerting, calls, forecasting, happenings, output
+from horae.client import accounts, alerting, auditing, calls, forecasting, happenings, output
 from horae.client.address import DEFAULT_URL, find_server
 from horae.client.sockets import Sockets
 from horae.client.steps import Call, Give, Pause, Read, Step, Stream, next_step
@@ -178,5 +178,28 @@ class SyncClient:
     delete_secret = _method(calls.delete_secret)
     rotate_secrets = _method(calls.rotate_secrets)
     create_token = _method(calls.create_token)
+    audit = _method(auditing.audit)
+    audit_sealed = _method(auditing.audit_sealed)
+    verify_audit = _method(auditing.verify_audit)
     tokens = _method(calls.tokens)
     revoke_token = _method(calls.revoke_token)
+    grants = _method(calls.grants)
+    add_grant = _method(calls.add_grant)
+    remove_grant = _method(calls.remove_grant)
+    me = _method(accounts.me)
+    sessions = _method(accounts.sessions)
+    end_session = _method(accounts.end_session)
+    begin_device = _method(accounts.begin_device)
+    fetch_device_token = _method(accounts.fetch_device_token)
+    users = _method(accounts.users)
+    create_user = _method(accounts.create_user)
+    invite_user = _method(accounts.invite_user)
+    disable_user = _method(accounts.disable_user)
+    enable_user = _method(accounts.enable_user)
+    link_user = _method(accounts.link_user)
+    orgs = _method(accounts.orgs)
+    create_org = _method(accounts.create_org)
+    members = _method(accounts.members)
+    add_member = _method(accounts.add_member)
+    remove_member = _method(accounts.remove_member)
+    revoke_own_token = _method(accounts.revoke_own_token)

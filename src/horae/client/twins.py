@@ -60,10 +60,11 @@ def _reader_of(make: Callable[..., Any]) -> tuple[Any, Any]:
     """Return the type of an answer, and what decodes it."""
     import msgspec
 
-    from horae import explanations, forecasts, schemas
+    from horae import explanations, forecasts, schemas, views
     from horae.client import many
 
-    known = {name: it for module in (schemas, forecasts, explanations, many) for name, it in vars(module).items()}
+    modules = (schemas, forecasts, explanations, views, many)
+    known = {name: it for module in modules for name, it in vars(module).items()}
     [type_] = get_args(get_type_hints(make, localns=known)["return"])
     return type_, msgspec.json.Decoder(type_)
 

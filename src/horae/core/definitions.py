@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from horae.core.audit import Deed
 from horae.core.model import Job, Run, record
 
 
@@ -32,6 +33,7 @@ class Submission:
     jobs: Sequence[Job]
     idempotency: Idempotency | None = None
     there: Sequence[int] = ()  # jobs that are there already, to be remembered with the key
+    deed: Deed | None = None  # of whoever asks
 
     @property
     def ids(self) -> list[int]:
@@ -56,6 +58,7 @@ class Receipt:
     key_taken: str | None = None  # a job key exists already; nothing was done
     stale: bool = False  # the job is no longer as the Order was made from it; nothing was done
     run: Run | None = None  # of an Order: what was made now, or changed by it
+    is_started: bool = False  # of an Order: somebody has that run already
 
 
 class MadeAlike(NamedTuple):

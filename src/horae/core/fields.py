@@ -288,6 +288,18 @@ class Fields:
         return cast(Json, json.loads(text))
 
 
+def open_document(document: Any, expected: str, known: frozenset[str], *, is_null_unset: bool = False) -> Fields:
+    """Return the fields of a whole document, of which those that are not known are noted as problems; raises Invalid
+    if it has none. `is_null_unset`: what is shown as null is not set."""
+    problems = Problems()
+    fields = fields_of(document, "", problems, expected)
+    if fields is None:
+        problems.raise_any()
+        raise AssertionError("a problem was noted")
+    fields.refuse_others(known)
+    return Fields({k: v for k, v in fields.values.items() if v is not None}, "", problems) if is_null_unset else fields
+
+
 def fields_of(value: Any, path: str, problems: Problems, expected: str) -> Fields | None:
     if isinstance(value, dict):
         return Fields(value, path, problems)
@@ -300,11 +312,11 @@ LABEL_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}"
 _LABEL = re.compile(LABEL_PATTERN)
 
 
-def read_labels(fields: Fields, implied: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Return what an agent must have; `implied` is asked for in any case."""
-    path = fields.at("labels")
+def read_labels(fields: Fields, implied: tuple[str, ...] = (), name: str = "labels") -> tuple[str, ...]:
+    """Return what an agent must have, or another list of such words; `implied` is asked for in any case."""
+    path = fields.at(name)
     labels = set(implied)
-    for index, label in enumerate(fields.items("labels", MAX_LABELS, "labels")):
+    for index, label in enumerate(fields.items(name, MAX_LABELS, name)):
         if type(label) is not str:
             fields.problems.add(f"{path}[{index}]", "E_TYPE", *type_words("must be text", label))
         elif not _LABEL.fullmatch(label):

@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
-from horae.core.model import SECOND, Moment, Node, NodeState, OperatorWish
+from horae.core.model import DEFAULT_ORG, SECOND, Moment, Node, NodeState, OperatorWish
 
 Role = Literal["scheduler", "agent", "coordinator"]
 PREFIX = "outside-"  # of the role of a node that is not Horae's
 _AT = "@"
+_ORG = "org="  # begins the label that names the organisation of a member
 
 
 class Life(IntEnum):
@@ -48,6 +49,20 @@ def plain_name(node: str) -> str:
 
 def is_external(node: Node) -> bool:
     return any(role.startswith(PREFIX) for role in node.roles)
+
+
+def org_of(node: Node) -> int:
+    """Return for which organisation a member works that registered; Horae's own work for all."""
+    return next((int(label[len(_ORG) :]) for label in node.labels if label.startswith(_ORG)), DEFAULT_ORG)
+
+
+def is_for(node: Node, org: int | None) -> bool:
+    """Return whether an organisation sees a node: its own members, and Horae's. None sees all."""
+    return org is None or not is_external(node) or org_of(node) == org
+
+
+def org_label(org: int) -> str:
+    return f"{_ORG}{org}"
 
 
 def is_external_name(node: str) -> bool:

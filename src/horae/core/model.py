@@ -71,6 +71,7 @@ class Reason(StrEnum):
     RETRY = "retry"  # waiting for the next attempt
     LATER = "later"  # ordered for a moment that is still to come
     QUEUE_DRAINING = "queue_draining"  # its queue takes nothing new
+    OWNER = "owner"  # the owner of its job was disabled, or may not run it any more
     LIMIT = "limit"  # what it must have beyond a slot is not to be had yet
     DEPENDENCY = "dependency"  # it comes after others that have not ended, or ended otherwise
     CHILDREN = "children"  # its tasks, or runs that it called, have not ended
@@ -201,6 +202,7 @@ class Policy:
     concurrency_limits: tuple[ConcurrencyLimit, ...] = ()
     after: tuple[After, ...] = ()
     debounce: Debounce | None = None
+    tags: tuple[str, ...] = ()  # by which people find it, and are given rights on it (core.rights)
     every: str | None = None  # EVERY_AGENT: a run is a parent, with a child on each agent that can do it
 
 
@@ -379,6 +381,7 @@ class Token:
     bounds: Bounds | None = None  # of an agent; None is any agent, as of tokens of before there were bounds
     org: int = DEFAULT_ORG  # the organisation of what is made and seen with it
     role: Role = Role.ADMIN  # what a user may do with it
+    user_id: int | None = None  # whose it is, where its owner has an account: it may do no more than that user
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,6 +467,9 @@ class RunFilter:
     nodes: tuple[str, ...] = ()  # that run it or ran it
     parent_id: int | None = None  # tasks of this run
     tasks: bool = False  # tasks of workflows too
+    owner: str | None = None  # of its job
+    queue_id: int | None = None  # in which it waits or runs: one that has ended is in none
+    made_before: Moment | None = None  # found without a look at all that came later
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,6 +491,7 @@ class JobFilter:
     owner: str | None = None
     name: str | None = None  # substring
     named: str | None = None  # the whole name
+    words: str | None = None  # all of them in the name, or all in the key
     key: str | None = None
     kind: str | None = None
     paused: bool | None = None

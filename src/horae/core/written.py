@@ -32,6 +32,7 @@ _ALIKE = (
     "rate_limits",
     "concurrency_limits",
     "every",
+    "tags",
 )  # in both forms
 _KINDS = ("cron", "every", "at", "rrule")  # of schedules that are one text
 

@@ -14,19 +14,23 @@ from typing import Any
 import grpc
 
 from horae import wire
+from horae.core.audit import Deed
 from horae.core.definitions import Idempotency
-from horae.errors import Invalid
-from horae.service.access import Access, is_ours
-from horae.web.http import LOCAL, Principal
+from horae.core.identity import LOCAL, Principal
+from horae.errors import Invalid, Unauthenticated
+from horae.service.access import Access
+from horae.service.access.credentials import is_ours
+from horae.service.audit import Audit
 from horae.web.peers import owner_of, was_forwarded
 
 _PEER = re.compile(r"ipv[46]:(?:\[|%5B)?(.+?)(?:\]|%5D)?:([0-9]+)")  # as gRPC writes it: ipv4:127.0.0.1:4711
 
 
 class Callers:
-    def __init__(self, access: Access, needs_no_token: Callable[[Any], bool]) -> None:
+    def __init__(self, access: Access, audit: Audit, needs_no_token: Callable[[Any], bool]) -> None:
         """`needs_no_token` judges the context of a call."""
         self._access = access
+        self._audit = audit
         self._needs_no_token = needs_no_token
 
     async def identify(self, context: Any) -> Principal:
@@ -34,8 +38,12 @@ class Callers:
         sent = token_of(dict(context.invocation_metadata() or ()).get("authorization"))
         if (sent is None or not is_ours(sent)) and self._needs_no_token(context):
             return LOCAL
-        token = await self._access.check(sent, "user", address_of(context.peer()))
-        return Principal(token.owner, token.org, token.role)
+        address = address_of(context.peer())
+        try:
+            return (await self._access.admit(sent, "user", address)).who
+        except Unauthenticated as error:
+            await self._audit.refuse(Deed("", address=address, operation="grpc"), error.code)
+            raise
 
 
 async def check_peer(context: Any, secret: str, what: str) -> None:
@@ -96,4 +104,4 @@ def promise_of(name: str, raw: bytes, who: Principal, context: Any) -> Idempoten
     if not 1 <= len(key) <= 200:
         raise Invalid(f"an idempotency-key has 1 to 200 characters, got {len(key)}", code="E_LEN")
     digest = hashlib.sha256(name.encode() + b"\n" + raw).hexdigest()
-    return Idempotency(f"{who.owner} rpc {name}", str(key), digest)
+    return Idempotency(f"{who.scope} rpc {name}", str(key), digest)

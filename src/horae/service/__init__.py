@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from horae.ports.transport import OutsideWorkers
 from horae.service.access import Access
+from horae.service.access.devices import Devices
+from horae.service.access.grants import Grants
+from horae.service.access.logins import Logins
+from horae.service.access.users import Users
 from horae.service.alerts.definitions import AlertDefinitions
+from horae.service.audit import Audit
 from horae.service.cluster.activity import Activity
 from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.operators import Nodes
@@ -28,6 +35,15 @@ from horae.service.secrets.rotation import Rotation
 from horae.service.sources import Sources
 
 
+class ShownSetting(NamedTuple):
+    """A setting of this process, as text without passwords, and where its value comes from."""
+
+    name: str
+    value: str
+    source: str
+    help: str
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The bundle that is handed to web and rpc."""
@@ -35,7 +51,11 @@ class Services:
     jobs: Jobs
     insight: Insight
     access: Access
+    grants: Grants
     nodes: Nodes
+    users: Users
+    logins: Logins
+    devices: Devices
     lending: Lending
     outside_logs: OutsideLogs
     external_members: ExternalMembers
@@ -54,6 +74,9 @@ class Services:
     events: EventFeed
     explaining: Explaining
     alerts: AlertDefinitions
+    audit: Audit
+    public_url: str = ""  # at which browsers reach this server; empty: nobody said
     lends_lake_work: bool = False  # to workers that pull lake and sync runs over HTTP; else agents of Horae do them
     runs_in_place: bool = False  # steps of its one user run as that user, where they were submitted from
+    settings: Sequence[ShownSetting] = ()
     lake_lease: float = 600.0  # seconds for which a worker that pulled a lake or sync run may be silent

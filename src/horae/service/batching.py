@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import Generic, TypeVar
 
 from horae.errors import Unavailable
+from horae.ports import deeds
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -46,6 +47,7 @@ class Coalescer(Generic[In, Out]):
         return await future
 
     async def _drain(self) -> None:
+        deeds.carry(None)  # it works for whoever comes, not for who came first: items have deeds of their own
         loop = asyncio.get_running_loop()
         while self._waiting:
             wait = self._flushed_at + self._gap - loop.time()

@@ -16,12 +16,13 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
+from horae.core.definitions import Receipt
 from horae.core.model import SECOND, Job, Moment, Node, NodeState, Phase, Reason, Run, State
 from horae.core.policy.demands import Offer
 from horae.core.runs import lifecycle, traces
 from horae.core.runs.calls import Calls
 from horae.core.runs.holdings import Fenced, Holding
-from horae.core.runs.orders import Assignment, Finished, Held, Result, Waiting
+from horae.core.runs.orders import Assignment, Finished, Held, Order, Result, Waiting, Want
 from horae.core.runs.waits import goes_on_at, in_words
 from horae.core.signs import Beat, Sign
 from horae.core.waits import Wait
@@ -41,7 +42,7 @@ from horae.service.metrics import Metrics
 from horae.service.policy.starting import Starting
 from horae.service.preparation import Preparation, PreparationStore
 from horae.service.results import make_plain
-from horae.service.secrets.named import Secrets
+from horae.service.secrets.named import Secrets, reading
 from horae.service.secrets.sealing import Sealing, may_be_sealed, unopened
 from horae.service.workflows.beside import Beside
 from horae.service.workflows.calls import Callers
@@ -133,9 +134,37 @@ class Execution:
                 return []  # it was given up while it stood still: its next beat says so, and it joins again
             raise Superseded(f"{node.name} goes on over a newer line, or under another process of that name")
         # Should this break off, the agent is in doubt about the claim, and gives back what it does not know of.
-        ready = await self._ready(claimed, room) if any(a.kind in WRITERS for a in claimed) else claimed
-        given = ready if self._secrets is None else await self._secrets.provide(ready)
-        opened = await self._opened(given if self._run_keys is None else await self._run_keys.provide(given))
+        writes = not WRITERS.isdisjoint([a.kind for a in claimed])
+        ready = await self._ready(claimed, room) if writes else claimed
+        return await self._equip(ready, node.name)
+
+    def may_start_new(self, order: Order) -> bool:
+        """Return whether an agent may have the run of an order as it is made. What demands more than a slot may
+        wait for many of them to be free: then none is given away."""
+        kind = order.run.kind
+        is_for_agents = kind not in self._foreign_kinds and kind not in WRITERS
+        return is_for_agents and order.may_start_at_once and not self._starting.is_waiting
+
+    async def start_new(self, order: Order, node: Node, session: int) -> tuple[Receipt | None, list[Assignment] | None]:
+        """Make the run of an order and give it to a node, with what it needs; None where it was not made so, and for
+        what is the node's and could not be had."""
+        want = Want(node.name, order.run.kind, 1, session)
+        started = await self._store.enqueue_started(order, want, tuple(sorted(node.labels)))
+        if started is None:
+            return None, []
+        if started.assignment is None:
+            return started.receipt, []
+        self._note_claimed([started.assignment])
+        try:
+            return started.receipt, await self._equip([started.assignment], node.name)
+        except Unavailable:  # the run is there: whoever asked for it is told so
+            return started.receipt, None
+
+    async def _equip(self, claimed: Sequence[Assignment], node: str) -> list[Assignment]:
+        """Return those that can be given to their agent, with what they need."""
+        given = claimed if self._secrets is None else await self._secrets.provide(claimed, node)
+        given = given if self._run_keys is None else await self._run_keys.provide(given)
+        opened = await self._opened(given, node)
         if opened:
             self._queue.announce("events")
         return opened
@@ -152,11 +181,14 @@ class Execution:
         given = [a for each in claimed for a in each or ()]
         await self._look_again(labels)
         if given:
-            now, metrics = self._clock.now(), self._metrics
-            metrics.claimed += len(given)
-            metrics.batches["claim"] += 1
-            metrics.observe_lateness((now - a.due_at) / SECOND for a in given if a.attempt == 1)
+            self._note_claimed(given)
         return claimed
+
+    def _note_claimed(self, given: Sequence[Assignment]) -> None:
+        now, metrics = self._clock.now(), self._metrics
+        metrics.claimed += len(given)
+        metrics.batches["claim"] += 1
+        metrics.observe_lateness([(now - a.due_at) / SECOND for a in given if a.attempt == 1])
 
     async def _look_again(self, labels: Sequence[str]) -> None:
         """Have those told who wait, if the store may have overlooked a run."""
@@ -176,23 +208,40 @@ class Execution:
             raise answer
         return answer
 
-    async def _opened(self, claimed: Sequence[Assignment]) -> list[Assignment]:
+    async def _opened(self, claimed: Sequence[Assignment], node: str) -> list[Assignment]:
         """Return those whose own secrets open; the others have failed."""
-        if not any(may_be_sealed(a.spec) for a in claimed):
+        if not any(map(may_be_sealed, {a.spec for a in claimed})):  # of many runs, few differ in it
             return list(claimed)
         opened, failed = self._sealing.open_claimed(claimed, await self._store.now())
         if failed:
             await self.finish(failed)
+        sealed = {a.run_id: a.spec for a in claimed}
+        runs: dict[int, list[int]] = {}
+        for a in opened:
+            if a.spec != sealed[a.run_id]:
+                runs.setdefault(a.job_id, []).append(a.run_id)
+        await self._note_read(f"agent {node}", runs)
         return opened
+
+    async def _note_read(self, reader: str, runs: Mapping[int, Sequence[int]]) -> None:
+        """Secrets that stand in jobs are about to be given out: job → its runs."""
+        if self._secrets is not None and runs:
+            orgs = {job.id: job.org for job in await self._store.load_jobs(sorted(runs))}
+            await self._secrets.note_read(
+                [reading(reader, orgs[job_id], "job", str(job_id), ids) for job_id, ids in runs.items()]
+            )
 
     async def open_lent(self, job: Job, run: Run) -> Job | None:
         """Return the job of a run that was lent, with its secrets; None when they do not open, and the run has
         failed."""
         try:
-            return self._sealing.open_job(job)
+            opened = self._sealing.open_job(job)
         except ConfigError as error:
             await self.finish([unopened(run.id, run.fence, error, await self._store.now())])
             return None
+        if opened.spec != job.spec:
+            await self._note_read(f"worker {run.node or ''}".strip(), {job.id: [run.id]})
+        return opened
 
     async def _ready(self, claimed: list[Assignment], room: Mapping[str, int]) -> list[Assignment]:
         """Return those that may begin, with what they need."""
@@ -476,6 +525,15 @@ class LocalLink:
             if session == self.session:
                 raise
             raise Unavailable("this node has registered anew since it asked") from error
+
+    def may_start_new(self, order: Order) -> bool:
+        """Return whether this node may have the run of an order as it is made."""
+        return self.session is not None and not self._may_stand_by and self._execution.may_start_new(order)
+
+    async def start_new(self, order: Order) -> tuple[Receipt | None, list[Assignment] | None]:
+        """As Execution.start_new, for this node."""
+        assert self.session is not None, "may_start_new comes first"
+        return await self._execution.start_new(order, self._me, self.session)
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         return await self._execution.finish([self._placed(result) for result in results] if self._place else results)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from horae.core.audit import Outcome
 from horae.core.model import SECOND, SEGMENTS, State
 
 LATENESS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)  # seconds
@@ -44,6 +45,8 @@ class Metrics:
         self.inbox = (0, 0, 0)  # rows, age of the oldest in µs, refused rows: as of the last look
         self.events_delay = 0.0  # seconds that the oldest event waits which cannot be read yet, as of the last look
         self.spans: Callable[[], tuple[int, int]] = lambda: (0, 0)  # told to a collector, and dropped
+        self.audited: Counter[str] = Counter()  # rows of the audit log, by outcome
+        self.sealed = 0  # the last of them that this node has sealed
         self.oldest_due = self.oldest_queued = 0.0  # seconds, as of the last census
         self.waiting: dict[str, int] = {}  # live runs by state, as of the last census
         self._late = Spread(LATENESS_BOUNDS)
@@ -105,6 +108,12 @@ class Metrics:
         told, dropped = self.spans()
         yield _counter("horae_spans_sent", "Spans of traces that a collector has taken.", told)
         yield _counter("horae_spans_dropped", "Spans of traces that no collector has taken in time.", dropped)
+        rows = CounterMetricFamily("horae_audit_rows", "Deeds of the audit log, by outcome.", labels=["outcome"])
+        for outcome in Outcome:
+            rows.add_metric([outcome], self.audited[outcome])
+        yield rows
+        text = "Number of the last row of the audit log that this node has sealed as the leader."
+        yield GaugeMetricFamily("horae_audit_sealed", text, value=self.sealed)
         yield from self._contract()
         yield from self._inbox()
         yield GaugeMetricFamily("horae_agent_busy", "Attempts this node executes now.", value=self.busy())
@@ -158,9 +167,13 @@ class Spread:
         self._sum = 0.0
 
     def observe(self, seconds: Iterable[float]) -> None:
-        for value in seconds:
-            self._counts[bisect_left(self._bounds, value)] += 1
-            self._sum += value
+        """Many at once: in order, those below a bound are found together."""
+        values, below = sorted(seconds), 0
+        for number, bound in enumerate(self._bounds):
+            before, below = below, bisect_right(values, bound)
+            self._counts[number] += below - before
+        self._counts[-1] += len(values) - below
+        self._sum += sum(values)
 
     def family(self, name: str, text: str) -> Metric:
         total, buckets = 0, []

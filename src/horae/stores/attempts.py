@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -30,13 +29,12 @@ def claimed_by(
     """Return what each offer got, from what its wants did; None when its line is not the one that counts any more."""
     left = iter(answers)
     given: list[list[Assignment] | None] = []
+    room: list[dict[str, int]] = []
     for offer in offers:
-        got = [next(left) for slots in offer.room.values() if slots > 0]
-        given.append(None if None in got else [one for each in got for one in each or ()])
-    room = [Counter(offer.room) for offer in offers]
-    for rest, each in zip(room, given, strict=True):
-        rest.subtract(one.kind for one in each or ())
-    return Claimed(given, [dict(rest) for rest in room], is_waiting, holding=holding)
+        got = {kind: next(left) for kind, slots in offer.room.items() if slots > 0}  # each is of the kind it wants
+        given.append(None if None in got.values() else [one for each in got.values() for one in each or ()])
+        room.append({kind: slots - len(got.get(kind) or ()) for kind, slots in offer.room.items()})
+    return Claimed(given, room, is_waiting, holding=holding)
 
 
 def room_by_kind(wants: Sequence[Want]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from horae.core.runs.orders import Cancelled
 from horae.errors import Unavailable
 from horae.stores import limits
 from horae.stores.queries import load_queries
-from horae.stores.rows import Row, encode
+from horae.stores.rows import Row, encode, from_json
 
 Part = tuple[Cancelled, bool]  # some runs ended, and whether they were the last
 
@@ -63,8 +63,16 @@ class Database:
         """Carry out the steps in one transaction, again from the first if it lost a race."""
         raise NotImplementedError  # and its own way to keep several statements together
 
+    async def _transact_apart(self, steps: Callable[[], Steps[T]]) -> T:
+        """As _transact, of what can wait."""
+        return await self._transact(steps)
+
     async def now(self) -> Moment:
         raise NotImplementedError  # each database has its own clock
+
+    def _frozen_now(self) -> Moment | None:
+        """Return the moment of a clock that is not the server's own; None: the server's decides."""
+        raise NotImplementedError
 
     def _fence_floor(self) -> int | None:
         """Return the lowest fence that a claim may get now; None while nothing may be claimed."""
@@ -82,3 +90,7 @@ class Database:
     def _list(self, values: Sequence[Any]) -> Any:
         """Return a list as one argument: an array in PostgreSQL, JSON text in SQLite."""
         return list(values) if self.dialect == "postgres" else encode(list(values))
+
+    def _column(self, value: Any) -> list[Any]:
+        """Return a column that is one value: an array in PostgreSQL, none if it is empty; JSON text in SQLite."""
+        return value or [] if self.dialect == "postgres" else from_json(value)

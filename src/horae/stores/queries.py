@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 
+from horae.core import audit
 from horae.core.model import Reason, State
 from horae.core.runs.holdings import FACTOR, PRIME
 from horae.core.work.kinds import BY_SERVERS
@@ -54,6 +55,15 @@ ALERT_COLUMNS = (
     "id, org, rule, subject, name, state, streak, count, since_at, last_at, text, run_id, changed_at, told_count, "
     "told_at, remind_at, acked_at, acked_by, stands"
 )
+
+AUDIT_COLUMNS = ", ".join(audit.COLUMNS)
+_AUDIT_NUMBERS = ("org", "count", "nth")
+# Of a list of rows in JSON: in PostgreSQL of objects, in SQLite of arrays.
+AUDIT_TYPES = ", ".join(f"{name} {'integer' if name in _AUDIT_NUMBERS else 'text'}" for name in audit.COLUMNS)
+AUDIT_JSON = ", ".join(f"json_extract(a.value, '$[{place}]')" for place in range(len(audit.COLUMNS)))
+
+AUDIT_OF_RUNS = AUDIT_COLUMNS.replace("made, count", "m.span, m.amount")
+SPAN = "CASE WHEN min(id) = max(id) THEN min(id)::text ELSE min(id) || '-' || max(id) END"  # core.audit.span
 
 HISTORY_COLUMNS = (
     "id, job_id, trigger_id, due_at, created_at, started_at, finished_at, into_run_id, fence, exit_code, state, "
@@ -129,6 +139,12 @@ def _fill(statement: str, dialect: str) -> str:
         .replace("{list}", "bigint[]" if dialect == "postgres" else "text")
         .replace("{job_columns}", JOB_COLUMNS)
         .replace("{alert_columns}", ALERT_COLUMNS)
+        .replace("{audit_row}", f"id, at, {AUDIT_COLUMNS}, seq, hash")
+        .replace("{audit_columns}", AUDIT_COLUMNS)
+        .replace("{audit_of_runs}", AUDIT_OF_RUNS)
+        .replace("{span}", SPAN)
+        .replace("{audit_types}", AUDIT_TYPES)
+        .replace("{audit_json}", AUDIT_JSON)
         .replace("{history_columns}", HISTORY_COLUMNS)
         .replace("{run_columns_live}", RUN_COLUMNS_LIVE)
         .replace("{run_columns_history}", RUN_COLUMNS_HISTORY.replace("{false}", false))

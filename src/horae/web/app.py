@@ -24,20 +24,21 @@ from __future__ import annotations
 import itertools
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import cache, lru_cache, partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
 import structlog
 
-from horae.core.model import Token
-from horae.core.roles import refuse_without
+from horae.core.identity import LOCAL, Principal
 from horae.errors import CODES, Error, Limited, Malformed, Unauthenticated
 from horae.service import Services
-from horae.service.access import HOW_TO_LOG_IN, SESSION, Access, is_ours
+from horae.service.access import HOW_TO_LOG_IN, SESSION, Access
+from horae.service.access.credentials import is_ours
+from horae.service.audit import Audit
 from horae.values import is_loopback
-from horae.web import dashboard, http, native, openapi, params, peers, sessions
+from horae.web import auditing, devices, http, native, openapi, pages, params, peers, sessions
 from horae.web.connections import HEADER_BYTES, OWNER
 from horae.web.http import Receive, Scope, Send
 from horae.web.observing import Observer
@@ -101,7 +102,9 @@ class Gate:
         routes: Routes,
         streams: Streams,
         access: Access,
+        audit: Audit,
         login_page: Callable[[Unauthenticated, str], http.Reply],
+        refuse_without: Callable[[http.Request, http.Operation], Awaitable[None]],
         *,
         allowed_hosts: Collection[str],
         loopback_only: bool,
@@ -112,7 +115,9 @@ class Gate:
         self.observer: Observer | None = None  # who is told of requests
         self._routes = routes
         self._access = access
+        self._audit = audit
         self._login_page = login_page
+        self._refuse_without = refuse_without
         self._is_public = not loopback_only
         self._free_pass = frozenset(free_pass)
         self._ids = map("{}-{:x}".format, itertools.repeat(secrets.token_hex(5)), itertools.count(1))
@@ -143,9 +148,11 @@ class Gate:
         except http.Gone:
             return
         except Unauthenticated as error:
+            await self._note_refused(request, error)
             is_page = http.wants_page(request) and request.shape is http.PROBLEM
             answer = self._login_page(error, _wanted(request)) if is_page else request.shape.render(error, request)
         except Exception as error:
+            await self._note_refused(request, error)
             answer = _failure(error, request)
         try:
             await answer.send(request)
@@ -167,10 +174,21 @@ class Gate:
             raise http.NoRoute("there is nothing at this address", hint="see /docs for what there is")
         if operation is None:
             raise http.BadMethod(scope["method"], methods)
-        if request.token is not None and operation.scope != "agent":
-            refuse_without(request.token.role, operation.needed)
+        if request.who is not None and operation.scope != "agent":
+            await self._refuse_without(request, operation)
+        if operation.is_dangerous and request.session is not None:
+            self._access.sessions.refuse_unproven(request.session)
         request.args = params.read_query(operation.params, scope["query_string"], is_lenient=operation.is_lenient)
-        return await operation.endpoint(request)
+        if not auditing.is_told(operation):
+            return await operation.endpoint(request)
+        async with self._audit.watch(auditing.deed_of(request, operation)):
+            return await operation.endpoint(request)
+
+    async def _note_refused(self, request: http.Request, error: Exception) -> None:
+        """Tell the audit log of whoever may not do this."""
+        if isinstance(error, Error) and auditing.is_refusal(error, request):
+            methods, _ = self._routes.find(request.scope["path"])
+            await self._audit.refuse(auditing.deed_of(request, methods.get(request.scope["method"])), error.code)
 
     def _check(self, request: http.Request) -> None:
         headers: list[tuple[bytes, bytes]] = request.scope["headers"]
@@ -196,7 +214,7 @@ class Gate:
         is_session = sent is not None and sent == session
         is_foreign = sent is not None and operation is not None and operation.is_lenient and not is_ours(sent)
         if (sent is None or is_foreign or is_session) and self._needs_no_token(request):
-            request.who = http.LOCAL
+            request.who = LOCAL
             return
         if sent is None and isinstance(operation, http.Operation) and operation.is_open:
             return
@@ -205,24 +223,25 @@ class Gate:
                 "without a token only the user who runs this server is let in, on this machine and not by a proxy",
                 hint=HOW_TO_LOG_IN,
             )
-        client = request.scope.get("client")
         scope = operation.scope if operation else "user"
         if is_session and scope == "user":
             scope = SESSION
-        prove = partial(self._access.check, sent, scope, client[0] if client else "")
-        token = await prove()
-        request.who, request.token, request.prove_again = _principal(token), token, prove
-        request.has_session = is_session
+        prove = partial(self._access.admit, sent, scope, http.address_of(request))
+        admitted = await prove()
+        request.who, request.token, request.prove_again = admitted.who, admitted.token, prove
+        request.has_session, request.session = is_session, admitted.session
+        if is_session:
+            _refuse_unnamed_page(request)
         if session is not None and not is_session:
-            await self._refuse_two(token, session)
+            await self._refuse_two(admitted.who, session)
 
-    async def _refuse_two(self, token: Token, session: str) -> None:
+    async def _refuse_two(self, who: Principal, session: str) -> None:
         """Whose a request is must be plain: a token and a session that is good are of the same user."""
         try:
-            other = await self._access.check(session, SESSION)
+            other = (await self._access.admit(session, SESSION)).who
         except (Unauthenticated, Limited):
             return
-        if other.owner != token.owner or other.org != token.org:
+        if (other.name, other.org) != (who.name, who.org):
             raise Malformed(
                 "the token is of another user than the session of the cookie",
                 code="E_AMBIGUOUS_AUTH",
@@ -244,16 +263,22 @@ class Gate:
             )
 
 
+def _refuse_unnamed_page(request: http.Request) -> None:
+    """What changes anything with the cookie of a browser says from which page it comes, as browsers do."""
+    is_reading = request.scope["method"] in ("GET", "HEAD")
+    if not is_reading and request.header(b"origin") is None and request.header(b"sec-fetch-site") != "same-origin":
+        raise http.BadOrigin(
+            "a request with the cookie of a session must say from which page it comes",
+            hint="send an Origin header as browsers do; programs send a token: Authorization: Bearer …",
+        )
+
+
 def _wanted(request: http.Request) -> str:
     """Return where somebody wanted to go who must log in first."""
     if request.scope["method"] != "GET":
-        return "/"
+        return "/device" if request.scope["path"] == "/device" else "/"
     query = request.scope["query_string"].decode("latin-1")
     return sessions.place(request.scope["path"] + (f"?{query}" if query else ""))
-
-
-def _principal(token: Token) -> http.Principal:
-    return http.Principal(token.owner, token.org, token.role)
 
 
 def _failure(error: Exception, request: http.Request) -> http.Reply:
@@ -265,7 +290,9 @@ def _failure(error: Exception, request: http.Request) -> http.Reply:
 
 def shown_path(path: str) -> str:
     """Return a path as it may stand in a log: the last part of an address that nobody needs a login for is a secret."""
-    return re.sub(r"^(/v1/(?:(?:hooks|callbacks)/.*/|pings/[^/]*/)).+", r"\1******", path, flags=re.DOTALL)
+    return re.sub(
+        r"^(/login/invite/|/v1/(?:(?:hooks|callbacks)/.*/|pings/[^/]*/)).+", r"\1******", path, flags=re.DOTALL
+    )
 
 
 def _host_name(host: str) -> str:
@@ -303,15 +330,17 @@ def create_app(
     streams = Streams(stream_limit)
     api = openapi.Api(version, needs_login=not free_pass)
     own = native.Native(services, streams)
-    pages = dashboard.Dashboard(services, own.cluster, api, version)
-    browsers = sessions.Sessions(services.access, pages.login)
+    dashboard = pages.Dashboard(services, own.cluster, api, version)
+    browsers = sessions.Sessions(services, dashboard.entrance)
+    programs = devices.DevicePages(services, dashboard.entrance)
     theirs = [contract(services, streams) for contract in contracts]
     asked = [operation for contract in theirs for operation in contract.operations()]
-    operations = [*own.operations(), *map(own.organisations.guarded, pages.operations())]
-    operations += [*browsers.operations(), *asked]
+    operations = [*own.operations(), *map(own.organisations.guarded, dashboard.operations())]
+    operations += [*browsers.operations(), *programs.operations(), *asked]
     areas = [area for contract in theirs for area in contract.areas()]
     api.describe(operations)
     return Gate(
-        api, Routes(operations, areas), streams, services.access, partial(pages.login, was_tried=False),
+        api, Routes(operations, areas), streams, services.access, services.audit,
+        partial(dashboard.entrance.login, was_tried=False), own.organisations.refuse_without,
         allowed_hosts=allowed_hosts, loopback_only=loopback_only, free_pass=free_pass,
     )  # fmt: skip

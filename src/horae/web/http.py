@@ -26,7 +26,8 @@ import msgspec
 
 from horae.core import model
 from horae.core.definitions import Idempotency
-from horae.core.roles import Permission, Role
+from horae.core.identity import Principal, Session
+from horae.core.roles import Permission
 from horae.core.time import moments
 from horae.errors import (
     CODES,
@@ -64,8 +65,11 @@ DATA: RawHeaders = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cache-control", b"no-store"),
 )
-PAGE: RawHeaders = (*_SAFE, (b"content-security-policy", _PAGE_POLICY), (b"cache-control", b"no-store"))
+# Forms of a page must say from where they come: with no-referrer, browsers call their Origin null.
+_SAFE_PAGE = tuple((name, b"same-origin" if name == b"referrer-policy" else value) for name, value in _SAFE)
+PAGE: RawHeaders = (*_SAFE_PAGE, (b"content-security-policy", _PAGE_POLICY), (b"cache-control", b"no-store"))
 ASSET: RawHeaders = (*_SAFE, (b"content-security-policy", _PAGE_POLICY), (b"cache-control", b"no-cache"))
+KEPT_ASSET: RawHeaders = (*ASSET[:-1], (b"cache-control", b"public, max-age=31536000, immutable"))
 
 encode = msgspec.json.Encoder().encode
 
@@ -216,18 +220,6 @@ PROBLEM = Shape(
 # ── requests ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who asks."""
-
-    owner: str
-    org: int
-    role: Role = Role.ADMIN
-
-
-LOCAL = Principal("local", model.DEFAULT_ORG)  # whoever comes without a token, while only loopback is listened on
-
-
 def principal(request: Request) -> Principal:
     """Return who asks: the gate lets nobody through to an operation that is not open without knowing it."""
     assert request.who is not None
@@ -243,6 +235,7 @@ class Request:
     sent = 0  # bytes of its body
     who: Principal | None = None  # None: a stranger, at an operation that is open
     token: model.Token | None = None  # that it came with
+    session: Session | None = None  # that it came with, in the cookie of a browser or of a contract
     has_session: bool = False  # it came with the cookie of one, in place of the token
     prove_again: Callable[[], Awaitable[object]] | None = None  # raises once the token is no longer good
     also: RawHeaders = ()  # headers of every answer to it
@@ -332,7 +325,7 @@ class Request:
             return None
         act = f"{self.scope['method']} {self.scope['path']}"
         digest = hashlib.sha256(act.encode("utf-8", "surrogatepass") + b"\n" + body).hexdigest()
-        return Idempotency(f"{principal(self).owner} {act}", key, digest)
+        return Idempotency(f"{principal(self).scope} {act}", key, digest)
 
     def idempotency_key(self) -> str | None:
         """Return the key that came with the request, if it is one."""
@@ -391,6 +384,12 @@ def bearer(request: Request) -> str | None:
         return None
     scheme, _, text = sent.partition(" ")
     return text.strip() if scheme.lower() == "bearer" else ""
+
+
+def address_of(request: Request) -> str:
+    """Return from where it came; empty where that cannot be told."""
+    client = request.scope.get("client")
+    return client[0] if client else ""
 
 
 def wants_page(request: Request) -> bool:
@@ -480,6 +479,7 @@ class Operation:
     credential: Credential = presented  # what proves who asks; None when nothing was sent
     scope: str = "user"  # what the token must be good for
     is_lenient: bool = False  # of another system's contract: what its clients send beyond our rules is ignored
+    is_dangerous: bool = False  # a browser's user must have proved to be there a few minutes ago
     needs: Permission | None = None  # what who asks must be allowed to do; None, of what only reads: to read
 
     @property

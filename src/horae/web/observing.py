@@ -22,7 +22,7 @@ import msgspec
 from horae.core.runs.traces import Caller, read_traceparent
 from horae.core.time.moments import format_moment
 from horae.ports.telemetry import Attribute, Span, SpanKind, SpanRef, SpanSink
-from horae.service.tracing import Asking, asking
+from horae.service.events.tracing import Asking, asking
 from horae.web.http import ROUTE, Request
 
 GAP = 0.1  # seconds for which lines are gathered, so that many are one write
@@ -93,7 +93,7 @@ class RequestSpans:
             "http.response.status_code": request.status,
         }  # fmt: skip
         if request.who is not None:
-            about["enduser.id"] = request.who.owner
+            about["enduser.id"] = request.who.name
         span = Span(
             part.at, caller.span_id, f"{method} {answered.route or ''}".strip(), answered.begun_at,
             answered.begun_at + int(answered.seconds * MICROSECONDS), about, SpanKind.SERVER,
@@ -173,7 +173,7 @@ def _described(answered: Answered) -> dict[str, object]:
         "status": request.status or None,  # none: whoever asked left before
         "seconds": round(answered.seconds, 6),
         "bytes": request.sent,
-        "who": None if request.who is None else request.who.owner,
+        "who": None if request.who is None else request.who.name,
         "from": client[0] if client else None,
         "request_id": request.id,
         "trace_id": None if caller is None else caller.trace_id,

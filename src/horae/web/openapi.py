@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from http import HTTPStatus
 
 import msgspec
 
-from horae import explanations, forecasts, schemas
+from horae import explanations, forecasts, schemas, views
 from horae.core import model
 from horae.core.alerts import channels as alert_channels
 from horae.core.alerts import rules as alert_rules
 from horae.core.fields import LABEL_PATTERN, MAX_LABELS
+from horae.core.identity import UserKind
 from horae.core.policy import dependencies, limits, queues
 from horae.core.roles import Role
 from horae.core.secrets.references import MAX_VALUE
@@ -118,7 +119,7 @@ def _operation_id(operation: http.Operation) -> str:
 
 
 def components() -> Json:
-    every = (*schemas.SHOWN, *forecasts.SHOWN, *explanations.SHOWN)
+    every = (*schemas.SHOWN, *forecasts.SHOWN, *explanations.SHOWN, *views.SHOWN)
     _, shown = msgspec.json.schema_components(every, ref_template=_REF)
     return {**shown, **REQUESTS}
 
@@ -232,6 +233,26 @@ def _choice(choices: type[model.Overlap] | type[model.Misfire], low: int) -> Jso
 
 def _any_of(*fields: str) -> list[Json]:
     return [{"required": [field]} for field in fields]
+
+
+def _runs_where(states: Sequence[model.State], unless_said: str) -> Json:
+    """Return which runs are meant."""
+    return _object(
+        {
+            "job": {"anyOf": [_ID, _TEXT], "description": "Its id, or its key."},
+            "state": {
+                "type": "array",
+                "minItems": 1,
+                "items": {"enum": [state.word for state in states]},
+                "description": f"{unless_said}, unless said.",
+            },
+            "due_from": _MOMENT,
+            "due_until": _MOMENT,
+            "node": {**_TEXT, "description": "That runs it, or ran it last."},
+            "owner": {**_TEXT, "description": "Of its job."},
+            "name": {**_TEXT, "description": "A part of the name of its job."},
+        }
+    )
 
 
 _SCHEDULE: Json = {
@@ -355,6 +376,7 @@ _JOB: Json = {
     "policy": {**_ref("Policy"), "description": "All of these in the form in which they are shown, in their place."},
     "priority": {**_whole(0, 9), "description": "9 goes first."},
     "labels": _LABELS,
+    "tags": {**_LABELS, "description": "Words for people, by which rights on jobs are granted."},
     "queue": {
         "type": "string",
         "pattern": f"^{queues.NAME_PATTERN}$",
@@ -544,21 +566,16 @@ REQUESTS: Json = {
     "RerunRequest": _object(
         {
             "runs": {"type": "array", "minItems": 1, "maxItems": specs.MAX_JOBS, "items": _ID},
-            "where": _object(
-                {
-                    "job": {"anyOf": [_ID, _TEXT], "description": "Its id, or its key."},
-                    "state": {
-                        "type": "array",
-                        "minItems": 1,
-                        "items": {"enum": [state.word for state in model.State if state.is_terminal]},
-                        "description": "failed and timed_out, unless said.",
-                    },
-                    "due_from": _MOMENT,
-                    "due_until": _MOMENT,
-                    "node": {**_TEXT, "description": "That ran it."},
-                }
-            ),
+            "where": _runs_where([state for state in model.State if state.is_terminal], "failed and timed_out"),
             "dry_run": {"type": "boolean", "description": "Only say which runs would be run again."},
+        },
+        anyOf=_any_of("runs", "where"),
+    ),
+    "CancelRequest": _object(
+        {
+            "runs": {"type": "array", "minItems": 1, "maxItems": specs.MAX_JOBS, "items": _ID},
+            "where": _runs_where([state for state in model.State if not state.is_terminal], "all of them"),
+            "dry_run": {"type": "boolean", "description": "Only say which runs would be cancelled."},
         },
         anyOf=_any_of("runs", "where"),
     ),
@@ -572,6 +589,17 @@ REQUESTS: Json = {
     ),
     "OrdersDocument": {"anyOf": [_object({"runs": _list("Order")}, "runs"), _list("Order")]},
     "RunAnswers": _object({"runs": {"type": "array", "items": {"anyOf": [_ref("Run"), _ref("Problem")]}}}, "runs"),
+    "GrantRequest": _object(
+        {
+            "who": {**_TEXT, "pattern": r"^[^-]", "description": "The name of a user, or the owner of tokens."},
+            "role": {"enum": [Role.OPERATOR, Role.EDITOR], "description": "What they may do on these jobs."},
+            "job": {**_whole(1, model.LARGEST_ID), "description": "On one job. Give one of job, tag and queue."},
+            "tag": {**_TEXT, "description": "On the jobs that have this tag."},
+            "queue": {**_TEXT, "description": "On the jobs of this queue."},
+        },
+        "who",
+        "role",
+    ),
     "TokenRequest": _object(
         {
             "name": {**_TEXT, "pattern": r"^[^-]", "description": "What it is for, for people."},
@@ -603,6 +631,20 @@ REQUESTS: Json = {
         },
         "name",
     ),
+    "DeviceTokenRequest": _object({"device_code": {**_TEXT, "description": "Of POST /v1/device."}}, "device_code"),
+    "UserRequest": _object(
+        {
+            "name": {**_TEXT, "description": "A handle, unique in the installation."},
+            "kind": {"enum": list(UserKind), "description": "person, unless said; a service cannot log in."},
+            "email": {"type": "string", "description": "For people to read; nobody is known by it."},
+            "org": {**_TEXT, "description": "Name or number of an organisation, `*` for all; default, unless said."},
+            "role": {"enum": list(Role), "description": "There; without one, the user is a member of none."},
+        },
+        "name",
+    ),
+    "LinkRequest": _object({"issuer": _TEXT, "subject": _TEXT}, "issuer", "subject"),
+    "OrganisationRequest": _object({"name": _TEXT}, "name"),
+    "MemberRequest": _object({"role": {"enum": list(Role)}}, "role"),
     "AlertRuleDocument": _object(_ALERT_RULE, "when", "channels"),
     "AlertChannelDocument": _object(_ALERT_CHANNEL, "kind"),
     "QueueDocument": _object(_QUEUE),

@@ -20,6 +20,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,7 +43,12 @@ class _End(NamedTuple):
 
 def was_forwarded(headers: Iterable[str]) -> bool:
     """Return whether a proxy says that it passed this on: then its sender is somebody else."""
-    return any(map(_PROXIES.fullmatch, headers))
+    return any(map(_is_of_proxy, headers))
+
+
+@lru_cache(1024)
+def _is_of_proxy(name: str) -> bool:
+    return _PROXIES.fullmatch(name) is not None
 
 
 def owner_of(client: Address | None, server: Address | None) -> int | None:

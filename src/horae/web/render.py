@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, convert, json, to_builtins
 
 from horae import schemas
 from horae.core import model
+from horae.core.identity import EVERYWHERE, Organisation, Session, User
 from horae.core.policy.breaker import paused_because
 from horae.core.policy.queues import Queue, render_queue
 from horae.core.policy.resources import render_resources
@@ -20,6 +21,7 @@ from horae.core.work import kinds, policies, webhooks
 from horae.core.work.catalogues import HandlerFact, NodeHandlers
 from horae.core.work.progress import read_progress
 from horae.core.workflows.picture import TaskTally
+from horae.service.jobs.glances import Day
 from horae.service.jobs.submitting import Planned
 
 
@@ -89,8 +91,17 @@ def job(it: model.Job) -> schemas.Job:
     )
 
 
-def plan(them: Iterable[Planned]) -> schemas.SubmitPlan:
-    return schemas.SubmitPlan([schemas.PlannedJob(it.draft.name, it.draft.key, it.outcome, it.job_id) for it in them])
+def day(it: Day) -> schemas.Day:
+    return schemas.Day(stamp(it.start_at)[:10], {state.word: number for state, number in it.runs.items()})
+
+
+def preview(schedule_document: model.Json, found: Iterable[schedule.Previewed]) -> schemas.Preview:
+    shown = [schemas.Previewed(stamp(it.moment), it.local, it.note) for it in found]
+    return schemas.Preview(schedule.dialect_of(schedule_document), schedule.describe(schedule_document), shown)
+
+
+def planned(it: Planned, triggers: list[schemas.Preview]) -> schemas.PlannedJob:
+    return schemas.PlannedJob(it.draft.name, it.draft.key, it.outcome, it.job_id, triggers)
 
 
 def queue(it: Queue) -> schemas.Queue:
@@ -235,6 +246,23 @@ def token(it: model.Token, state: str) -> schemas.Token:
 
 def new_token(it: model.Token, state: str, text: str) -> schemas.NewToken:
     return schemas.NewToken(**_token_fields(it, state), token=text)
+
+
+def session(it: Session, ends_at: model.Moment, *, is_current: bool) -> schemas.Session:
+    return schemas.Session(
+        it.id, it.org, stamp(it.created_at), stamp(it.seen_at), stamp(min(it.expires_at, ends_at)), it.address,
+        it.agent, it.issuer, is_current,
+    )  # fmt: skip
+
+
+def user(it: User) -> schemas.User:
+    roles = {"*" if org == EVERYWHERE else str(org): str(role) for org, role in sorted(it.roles.items())}
+    state = "good" if it.disabled_at is None else "disabled"
+    return schemas.User(it.id, it.name, it.kind, it.email, state, stamp(it.created_at), roles)
+
+
+def organisation(it: Organisation) -> schemas.Organisation:
+    return schemas.Organisation(it.id, it.name, stamp(it.created_at))
 
 
 def secret(it: model.Secret) -> schemas.Secret:

@@ -51,6 +51,9 @@ class Incoming:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            stopped = error.__context__
+            if stopped is not None and not isinstance(stopped, Exception):
+                raise stopped from None  # a Ctrl-C that fell into a callback, and the parser takes for its own error
             raise Garbled(str(error)) from None
         if not self.has_head:
             self._head_bytes += len(data)

@@ -12,6 +12,7 @@ import pytest
 from horae.contracts import CONTRACTS
 from horae.contracts.admin import calls, failures, vocabulary
 from horae.contracts.admin.guids import Kind, guid
+from horae.core.identity import LOCAL
 from horae.core.model import Phase, Reason, Run, RunFilter, State
 from horae.core.runs.orders import Result
 from horae.core.runs.traces import trace_id
@@ -140,7 +141,7 @@ async def test_a_node_without_agent_says_that_it_runs_nothing(world: World) -> N
     job = await make(world)
     services = replace(world.services, local_node=replace(world.services.local_node, roles=("api", "scheduler")))
     with pytest.raises(Unavailable, match="has no agent"):
-        await calls.Calls(services).execute_job(web.http.LOCAL, {"JobId": job_guid(job)})
+        await calls.Calls(services).execute_job(LOCAL, {"JobId": job_guid(job)})
 
 
 # ── statuses ──

@@ -68,7 +68,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> descriptor_pool.Descr
 
 
 async def _served(world: World, *, needs_login: bool) -> tuple[RpcServer, str]:
-    callers = Callers(world.services.access, lambda _: not needs_login)
+    callers = Callers(world.services.access, world.audit, lambda _: not needs_login)
     server = RpcServer(None, Outputs(world.files, "secret"), [Administration(world.services, callers)])
     return server, f"127.0.0.1:{await server.start('127.0.0.1:0')}"
 

@@ -447,7 +447,7 @@ async def test_a_login_gives_a_cookie_that_opens_the_other_routes(world: World, 
         assert (answer.status_code, answer.json()) == (200, {"user": "ann"})
         cookie, _, flags = answer.headers["set-cookie"].partition(";")
         assert re.fullmatch(r"session=horae_s_1_[\w-]{43}", cookie)
-        assert flags == " Max-Age=43200; HttpOnly; SameSite=Strict; Path=/; Secure"
+        assert flags == " Max-Age=86400; HttpOnly; SameSite=Strict; Path=/; Secure"
         assert token[-43:] not in answer.headers["set-cookie"]
         made = await far.post(f"{API}/submit_job", content=one())
         assert made.status_code == 201

@@ -10,7 +10,8 @@ import pytest
 from horae.contracts import CONTRACTS
 from horae.core.model import State
 from horae.errors import Unauthenticated
-from horae.service.access import CACHE_SECONDS, SESSION, Access
+from horae.service.access import SESSION, Access
+from horae.service.access.credentials import CACHE_SECONDS
 from horae.web import app as web
 from tests.facades.ci.test_ci import API, get, one, submit
 from tests.facades.world import World
@@ -37,10 +38,10 @@ async def test_a_session_that_ended_elsewhere_is_refused_within_seconds(world: W
     token, _ = await access.create("ci", "user", "ann", None)
     session = await access.open_session(token)
     assert (await other.check(session, SESSION)).owner == "ann"
-    await access.end_session(session[:-1] + ("A" if session[-1] != "A" else "B"))  # only who has it ends it
+    await access.sessions.leave(session[:-1] + ("A" if session[-1] != "A" else "B"))  # only who has it ends it
     assert (await access.check(session, SESSION)).owner == "ann"
-    await access.end_session(session)
-    await access.end_session(session)
+    await access.sessions.leave(session)
+    await access.sessions.leave(session)
     world.clock.advance(CACHE_SECONDS)
     for one_of_them in (access, other):
         with pytest.raises(Unauthenticated):

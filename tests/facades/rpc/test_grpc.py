@@ -50,7 +50,7 @@ class Caller:
 
 
 async def serve(world: World, *, needs_login: bool, most: int | None = None) -> tuple[RpcServer, int]:
-    callers = Callers(world.services.access, lambda _: not needs_login)
+    callers = Callers(world.services.access, world.audit, lambda _: not needs_login)
     contract = Scheduling(Calls(world.services), callers.identify)
     server = RpcServer(None, Outputs(world.files, "secret"), (contract,))
     return server, await server.start("127.0.0.1:0", most=most)
@@ -149,7 +149,7 @@ async def test_the_service_is_found_by_reflection(port: int) -> None:
 
 
 async def test_strangers_are_not_told_what_there_is(world: World) -> None:
-    callers = Callers(world.services.access, lambda _: False)
+    callers = Callers(world.services.access, world.audit, lambda _: False)
     server = RpcServer(None, Outputs(world.files, "secret"), identify=callers.identify)
     port = await server.start("127.0.0.1:0")
     _, token = await world.services.access.create("t", "user", "ann", None)

@@ -61,6 +61,7 @@ policies = st.fixed_dictionaries(
         "start_deadline": st.sampled_from(["5m", 2.25]),
         "priority": st.integers(0, 9),
         "labels": st.lists(st.sampled_from(["gpu", "eu:1", "big"]), unique=True),
+        "tags": st.lists(st.sampled_from(["nightly", "team:blue"]), unique=True),
         "queue": st.sampled_from(["default", "reports"]),
         "share": st.sampled_from(["owner", "data.tenant.id"]),
         "pause_after_failures": st.integers(1, 1000),
@@ -98,7 +99,9 @@ others = st.sampled_from([
      "mode": "incremental", "cursor": "updated", "destinations": [{"type": "files", "path": "b"}]},
 ])  # fmt: skip
 task_policies = policies.map(
-    lambda policy: {name: policy[name] for name in policy if name not in ("overlap", "misfire", "pause_after_failures")}
+    lambda policy: {
+        name: policy[name] for name in policy if name not in ("overlap", "misfire", "pause_after_failures", "tags")
+    }
 )
 inside = st.builds(
     lambda own, policy, work: {**work, **policy, **own},

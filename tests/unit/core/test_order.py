@@ -36,6 +36,12 @@ def test_priorities_are_lines_of_their_own():
     ]  # fmt: skip
 
 
+def test_who_has_runs_of_several_priorities_counts_them_apart():
+    places = places_of([run("a", priority=1), run("a", priority=9), run("b", priority=9), run("a", priority=9)])
+    assert [(share.priority, share.key) for share in places.shares] == [(1, "a"), (9, "a"), (9, "b")]
+    assert (places.numbers, places.nths) == ([1, 2, 3, 2], [1, 1, 1, 2])
+
+
 shares = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), min_size=1, max_size=60)
 
 

@@ -498,6 +498,7 @@ def test_the_default_policy_needs_no_text_and_shows_every_field() -> None:
         "after": [],
         "debounce": None,
         "every": None,
+        "tags": [],
     }
 
 

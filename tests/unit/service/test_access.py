@@ -10,17 +10,10 @@ from structlog.testing import capture_logs
 
 from horae.core.model import SECOND, Bounds
 from horae.errors import Denied, Error, Invalid, Limited, NotFound, Unauthenticated, Unavailable
-from horae.service import access as module
-from horae.service.access import (
-    CACHE_SECONDS,
-    DEFAULT_SECONDS,
-    SESSION,
-    SESSION_SECONDS,
-    TRIES,
-    WINDOW,
-    Access,
-    parse_token,
-)
+from horae.service.access import SESSION, Access, credentials
+from horae.service.access.credentials import CACHE_SECONDS, TRIES, WINDOW
+from horae.service.access.sessions import SESSION_IDLE
+from horae.service.access.wanted import DEFAULT_SECONDS, Wanted, parse_token
 from horae.testing import START, FakeClock
 
 from .parts import BOTH, Probe
@@ -223,12 +216,12 @@ async def test_a_peer_that_guesses_is_stopped_and_those_beside_it_go_on(access: 
 
 
 async def test_memory_is_bounded_whatever_strangers_send(access: Access, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "CACHED", 10)
-    monkeypatch.setattr(module, "PEERS", 10)
+    monkeypatch.setattr(credentials, "CACHED", 10)
+    monkeypatch.setattr(credentials, "PEERS", 10)
     for number in range(1, 50):
         await refusal_from(access, f"horae_u_{number}_{'A' * 43}", f"peer {number}")
 
-    assert (len(access._known), len(access._failures)) == (10, 10)
+    assert (len(access._known._known), len(access._guessers._failures)) == (10, 10)
 
 
 async def refusal_from(access: Access, text: str, peer: str) -> None:
@@ -244,7 +237,7 @@ def test_a_request_is_read_with_its_defaults():
 
     assert (least.name, least.scope, least.owner, least.expires_in) == ("ci", "user", None, DEFAULT_SECONDS)
     agents = {"name": "x", "scope": "agent", "node": "n", "owner": "ann", "expires_in": "30d"}
-    assert replace(parse_token(agents), name="y") == module.Wanted("y", "agent", "ann", 30 * 86400.0, Bounds("n"))
+    assert replace(parse_token(agents), name="y") == Wanted("y", "agent", "ann", 30 * 86400.0, Bounds("n"))
     bounded = parse_token({**agents, "kinds": ["shell"], "labels": ["gpu", "zone=eu"]})
     assert bounded.bounds == Bounds("n", ("shell",), ("gpu", "zone=eu"))
     offering = parse_token({**agents, "resources": ["memory=1024MiB", "gpu=2", "cpus=1.5"]}).bounds
@@ -399,7 +392,7 @@ async def test_a_session_ends_by_itself_and_not_after_its_token(access: Access, 
     clock.advance(60)
     assert await access.check(sessions[0], SESSION) == lasting
     assert isinstance(await refusal(access, sessions[1], SESSION), Unauthenticated)
-    clock.advance(SESSION_SECONDS)
+    clock.advance(SESSION_IDLE)
     assert isinstance(await refusal(access, sessions[0], SESSION), Unauthenticated)
 
 

@@ -433,6 +433,23 @@ async def test_what_a_slow_answer_brings_after_the_lease_is_over_is_not_started(
     assert stage.hands.works[runs[0]].assignment.attempt == attempt
 
 
+async def test_what_was_claimed_before_a_standstill_is_not_started_after_it(stage: Stage, clock: FakeClock):
+    """The service had not given the agent up, and a beat renewed the lease before the answer to the claim was read: who
+    cancelled the run meanwhile does not see it begin."""
+    runs = await stage.order()
+
+    async def stand_still(*_: Any) -> None:
+        clock.advance(LEASE * TRUSTED_SHARE)
+        await stage.jobs.cancel(runs[0])
+        await stage.agent.leash.beat()
+
+    stage.link.after("claim", stand_still)
+    assert await stage.agent.claim() == 0
+    assert stage.hands.works == {}
+    await stage.agent.delivery.report()
+    assert await stage.states(runs) == [State.CANCELLED]
+
+
 async def test_a_slow_hello_does_not_lengthen_the_leash(stage: Stage, clock: FakeClock):
     async def take_long(*_: Any) -> None:
         clock.advance(10)
@@ -519,6 +536,24 @@ async def test_a_run_that_waits_for_our_own_copy_is_handed_back_when_the_agent_d
     await stage.agent.claim()
 
     await stage.agent.drain(0)
+
+    assert stage.hands.works == {}
+    assert await stage.states([run]) == [State.QUEUED]
+
+
+async def test_a_run_that_waits_for_our_own_copy_is_handed_back_when_the_lease_is_over(
+    stage: Stage, execution: Execution, clock: FakeClock
+):
+    (run,) = await stage.order(1)
+    stage.hands.obeys = False
+    await stage.agent.claim()
+    await execution.take_back("n1", {run: 1})
+    stage.agent.workload.wake()
+    await stage.agent.claim()
+
+    clock.advance(LEASE * TRUSTED_SHARE)
+    stage.hands.end(run, State.FAILED, Reason.LOST)  # the keeper killed it
+    await stage.agent.delivery.report()
 
     assert stage.hands.works == {}
     assert await stage.states([run]) == [State.QUEUED]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from horae.core.identity import User
 from horae.core.model import Overlap, Policy
 from horae.core.policy.demands import Demand, Offer, Use
 from horae.core.policy.queues import Queue
@@ -51,6 +52,9 @@ class Answers:
     async def demand_ids(self, demands: Sequence[Demand]) -> list[int]:
         self.asked.append(demands)
         return [100 + len(one.uses) for one in demands]
+
+    async def load_owners(self, names: Sequence[str]) -> list[User]:
+        return []
 
     async def load_resources(self) -> dict[str, int]:
         return self.resources

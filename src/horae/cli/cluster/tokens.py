@@ -216,8 +216,8 @@ async def revoke(
 async def _tokens(session: Session, flags: dict[str, str], config_file: str | None) -> AsyncIterator[Tokens]:
     async with AsyncExitStack() as stack:
         if session.named_server:
-            _refuse_both(session.named_server, flags)
-            yield (await stack.enter_async_context(_client(session, session.server))).json
+            refuse_both(session.named_server, flags)
+            yield (await stack.enter_async_context(client_of(session, session.server))).json
             return
         from horae.app.process import local_access  # the whole server is loaded with it
 
@@ -226,17 +226,17 @@ async def _tokens(session: Session, flags: dict[str, str], config_file: str | No
         try:
             tokens = LocalTokens(await stack.enter_async_context(local_access(config)))
         except ConfigError as error:
-            tokens = (await stack.enter_async_context(_client(session, _holder(error)))).json
+            tokens = (await stack.enter_async_context(client_of(session, holder_of(error)))).json
         yield tokens
 
 
-def _client(session: Session, server: str) -> Client:
+def client_of(session: Session, server: str) -> Client:
     from horae.client import Client
 
     return Client(server, session.token(), insecure=session.insecure, ca_file=session.ca_file)
 
 
-def _refuse_both(server: str, flags: dict[str, str]) -> None:
+def refuse_both(server: str, flags: dict[str, str]) -> None:
     if flags:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in flags)
         raise Invalid(
@@ -246,7 +246,7 @@ def _refuse_both(server: str, flags: dict[str, str]) -> None:
         )
 
 
-def _holder(error: ConfigError) -> str:
+def holder_of(error: ConfigError) -> str:
     """Return the address of the server that holds the database, if that is why it cannot be opened."""
     found = re.search(r" at (https?://[^\s;]+)", error.message) if error.code == "E_SINGLE_NODE_LOCK" else None
     if found is None:
@@ -266,7 +266,7 @@ class LocalTokens:
         self._access = access
 
     async def create_token(self, name: str, **wanted: Any) -> Json:
-        from horae.service.access import parse_token
+        from horae.service.access.wanted import parse_token
         from horae.web import render
 
         asked = parse_token({"name": name, **{field: value for field, value in wanted.items() if value is not None}})

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import time
-import uuid
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -84,7 +83,7 @@ class Teller:
     def __init__(self, url: str, spool: Spool, *, ca_file: str | None = None) -> None:
         self._url = url.rstrip("/")
         self._spool = spool
-        self._key = uuid.uuid4().hex
+        self._key = os.urandom(16).hex()
         self._run: int | None = None
         self._ca_file = ca_file
 

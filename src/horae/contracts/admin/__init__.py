@@ -10,6 +10,7 @@ from typing import Any
 
 from horae.contracts.admin.calls import Calls
 from horae.contracts.admin.failures import SHAPE
+from horae.core.identity import Principal
 from horae.core.model import Json
 from horae.core.roles import Permission
 from horae.service import Services
@@ -17,7 +18,7 @@ from horae.web import documents, http
 from horae.web.streams import Streams
 
 TAG = "administration"
-Call = Callable[[http.Principal, Any], Awaitable[Json]]
+Call = Callable[[Principal, Any], Awaitable[Json]]
 
 
 class Admin:

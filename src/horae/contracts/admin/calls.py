@@ -14,12 +14,12 @@ from horae.contracts.admin import guids, vocabulary
 from horae.contracts.admin.guids import Kind
 from horae.core.definitions import Idempotency, Sort
 from horae.core.fields import kind_of
+from horae.core.identity import Principal
 from horae.core.model import Job, JobFilter, Json, Run, RunFilter
 from horae.core.runs import traces
 from horae.core.work import specs
 from horae.errors import Conflict, Invalid, Limited, NotFound, Unavailable
 from horae.service import Services
-from horae.web.http import Principal
 
 LONGEST_LIST = 10_000  # jobs or triggers in one answer: lists of this contract have no pages
 LARGEST_PAGE = 1000

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from horae.contracts.admin import guids
-from horae.core.fields import Fields, Problems, fields_of, refuse_twins, shown
+from horae.core.fields import Fields, Problems, open_document, refuse_twins, shown
 from horae.core.model import Json
 from horae.core.work import specs
 from horae.core.work.specs import Draft
@@ -42,12 +42,9 @@ _HANDLER_CLASS = re.compile(r"(?:\w+\.)+(\w+)Handler")  # Some.Namespace.Jobs.My
 
 
 def read_declaration(document: Any) -> Declaration:
-    problems = Problems()
-    fields = fields_of(document, "", problems, "a declaration must be a mapping with jobs, delete or both")
-    if fields is None:
-        problems.raise_any()
-        raise AssertionError("a problem was noted")
-    fields.refuse_others(frozenset({"jobs", "delete"}))
+    expected = "a declaration must be a mapping with jobs, delete or both"
+    fields = open_document(document, expected, frozenset({"jobs", "delete"}))
+    problems = fields.problems
     items = fields.items("jobs", MAX_JOBS, "jobs per file")
     read = [_read_job(item, f"jobs[{index}]", problems) for index, item in enumerate(items)]
     deleted = _read_deleted(fields)

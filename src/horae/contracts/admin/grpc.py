@@ -18,12 +18,15 @@ from google.protobuf.message_factory import GetMessageClass
 
 from horae.contracts.admin.calls import Calls
 from horae.contracts.admin.failures import message_of, statuses_of
+from horae.core.audit import Deed
+from horae.core.identity import Principal
 from horae.core.model import Json
-from horae.core.roles import Permission, refuse_without
+from horae.core.rights import refuse_without
+from horae.core.roles import Permission
 from horae.errors import CODES, Error, Malformed
-from horae.rpc.callers import Callers, promise_of
+from horae.rpc.callers import Callers, address_of, promise_of
 from horae.service import Services
-from horae.web.http import Principal
+from horae.web.auditing import UNTOLD
 from horae.wire.generated import administration_service_pb2
 
 SERVICE = administration_service_pb2.DESCRIPTOR.services_by_name["TaskSchedulingService"]
@@ -40,6 +43,7 @@ class Administration:
 
     def __init__(self, services: Services, callers: Callers) -> None:
         self._callers = callers
+        self._audit = services.audit
         self._execute_job = (calls := Calls(services)).execute_job
         self._calls: dict[str, Call] = {
             "GetJobs": calls.get_jobs,
@@ -62,8 +66,11 @@ class Administration:
     async def _serve(self, name: str, asked: type[Message], given: type[Message], raw: bytes, context: Any) -> bytes:
         try:
             who = await self._callers.identify(context)
-            refuse_without(who.role, NEEDED.get(name, Permission.READ))
-            answer = await self._answer(name, who, _read(asked, raw), raw, context)
+            needed = NEEDED.get(name, Permission.READ)
+            deed = Deed(who.name, who.org, who.via, address_of(context.peer()), str(needed), f"grpc {name}", kind="job")
+            async with self._audit.call(deed, is_told=needed not in UNTOLD):
+                refuse_without(who, needed)
+                answer = await self._answer(name, who, _read(asked, raw), raw, context)
             return await asyncio.to_thread(_write, given, answer)  # a long list would hold up everything else
         except Error as error:
             failure = error

@@ -15,8 +15,11 @@ from horae.core.model import Job, JobFilter, Json
 from horae.core.roles import Permission
 from horae.errors import Denied, Malformed, Unauthenticated
 from horae.service import Services
-from horae.service.access import SESSION, SESSION_SECONDS, is_ours, may_see
+from horae.service.access import SESSION
+from horae.service.access.credentials import is_ours
+from horae.service.access.owners import may_see
 from horae.web import documents, http, multipart, params
+from horae.web.sessions import origin_of
 from horae.web.streams import Streams
 
 COOKIE = "session"
@@ -67,25 +70,28 @@ class Ci:
     # ── login ──
 
     async def login(self, request: http.Request) -> http.Answer:
-        """Takes a user token, as `{"token": "…"}` or as a form, and opens a session, which the cookie `session` names.
-        Who needs no token needs none here."""
-        token = _read_login(await request.read(), request.header(b"content-type") or "")
-        if request.who is not None and (token is None or not is_ours(token)):
-            return http.reply(200, {"user": request.who.owner})
-        client = request.scope.get("client")
-        known = await self._services.access.check(token, "user", client[0] if client else "")
-        session = await self._services.access.open_session(known)
-        cookie = (
-            f"{COOKIE}={session}; Max-Age={SESSION_SECONDS:.0f}; HttpOnly; SameSite=Strict; Path=/{_secure(request)}"
-        )
-        return http.reply(200, {"user": known.owner}, [(b"set-cookie", cookie.encode())])
+        """Takes a user token, as `{"token": "…"}` or as a form, or `username` and `password` of a local user, and opens
+        a session, which the cookie `session` names. Who needs no token needs none here."""
+        sent = _read_login(await request.read(), request.header(b"content-type") or "")
+        token = sent.get("token")
+        if "username" in sent and "password" in sent:
+            user = await self._services.logins.prove(sent["username"], sent["password"], http.address_of(request))
+            name, session = user.name, await self._services.logins.open(user, origin_of(request))
+        elif request.who is not None and (token is None or not is_ours(token)):
+            return http.reply(200, {"user": request.who.name})
+        else:
+            known = await self._services.access.check(token, "user", http.address_of(request))
+            name, session = known.owner, await self._services.access.open_session(known, origin_of(request))
+        seconds = self._services.access.sessions.limits.absolute
+        cookie = f"{COOKIE}={session}; Max-Age={seconds:.0f}; HttpOnly; SameSite=Strict; Path=/{_secure(request)}"
+        return http.reply(200, {"user": name}, [(b"set-cookie", cookie.encode())])
 
     async def logout(self, request: http.Request) -> http.Answer:
         """Ends the session of the cookie, here at once and on every node within seconds. A token stays good."""
         if (text := _token(request)) is not None:
-            await self._services.access.end_session(text)
+            await self._services.access.sessions.leave(text)
         gone = f"{COOKIE}=; Max-Age=0; HttpOnly; SameSite=Strict; Path=/{_secure(request)}"
-        return http.reply(200, {"user": http.principal(request).owner}, [(b"set-cookie", gone.encode())])
+        return http.reply(200, {"user": http.principal(request).name}, [(b"set-cookie", gone.encode())])
 
     # ── jobs ──
 
@@ -98,7 +104,7 @@ class Ci:
         wanted = reading.read_jobs(file)
         who = http.principal(request)
         done = await self._services.jobs.submit(
-            [one.draft for one in wanted], owner=who.owner, org=who.org, idempotency=request.idempotency(file)
+            [one.draft for one in wanted], owner=who.name, org=who.org, idempotency=request.idempotency(file)
         )
         jobs = [_submitted(job, one) for job, one in zip(done.jobs, wanted, strict=True)]
         ids = [job.id for job in done.jobs]
@@ -107,13 +113,13 @@ class Ci:
     async def user_jobs(self, request: http.Request) -> http.Answer:
         """Return those that were not deleted, however they were made."""
         who, limit = http.principal(request), request.args["limit"]
-        user = request.args["user_id"] or who.owner
-        if not may_see(user, who.owner):
+        user = request.args["user_id"] or who.name
+        if not may_see(user, who.name):
             raise Denied("the jobs of another user are not shown", code="E_NOT_OWNER", hint="leave user_id out")
         page = await self._services.jobs.list(JobFilter(org=who.org, owner=user), request.args["cursor"], limit)
         standing = await self._services.jobs.standing([job.id for job in page.items])
         rows = [rendering.user_job(job, standing[job.id], reading.schedule_of(job)) for job in page.items]
-        asked = {"user_id": user} if user != who.owner else {}
+        asked = {"user_id": user} if user != who.name else {}
         return http.reply(200, rows, older(request, page.cursor, limit=limit, **asked))
 
     async def status(self, request: http.Request) -> http.Answer:
@@ -147,17 +153,18 @@ def _submitted(job: Job, wanted: reading.Wanted) -> Json:
     }
 
 
-def _read_login(body: bytes, content_type: str) -> str | None:
-    """Return the token of a login; None when there is none. What it is not, nobody is told."""
+def _read_login(body: bytes, content_type: str) -> dict[str, str]:
+    """Return the fields of a login. What they are not, nobody is told."""
     if not body.strip():
-        return None
+        return {}
     if content_type.partition(";")[0].strip().lower() == _FORM:
         try:
-            return dict(parse_qsl(body.decode("latin-1"), max_num_fields=params.QUERY_LIMIT)).get("token")
+            return dict(parse_qsl(body.decode("latin-1"), max_num_fields=params.QUERY_LIMIT))
         except ValueError:
-            raise Malformed("a form with the field token expected") from None
+            raise Malformed("a form with the field token, or username and password, expected") from None
     sent = documents.read_json(body)
-    token = sent.get("token") if isinstance(sent, dict) else None
-    if token is not None and not isinstance(token, str):
+    fields = sent if isinstance(sent, dict) else {}
+    known = {name: fields[name] for name in ("token", "username", "password") if fields.get(name) is not None}
+    if not all(isinstance(value, str) for value in known.values()):
         raise Unauthenticated
-    return token
+    return known

@@ -12,7 +12,7 @@ from horae.core.model import Attempt, Job, Run, RunFilter
 from horae.core.time import moments
 from horae.errors import Invalid, NotFound
 from horae.service import Services
-from horae.service.access import refuse_strangers
+from horae.service.access.owners import refuse_strangers
 from horae.web import http, params
 from horae.web.artifacts import send_artifact
 from horae.web.streams import Streams, TextStream
@@ -60,7 +60,7 @@ class Executions:
     async def job_of(self, request: http.Request, job_id: int) -> Job:
         """Return a job, to its owner; those of other organisations do not exist."""
         who = http.principal(request)
-        return refuse_strangers(await self._jobs.get(job_id, org=who.org), who.owner)
+        return refuse_strangers(await self._jobs.get(job_id, org=who.org), who.name)
 
     async def earlier(self, runs: Sequence[Run]) -> dict[int, list[Attempt]]:
         """Attempts that did not end their run, by run."""
@@ -72,7 +72,10 @@ class Executions:
     async def _asked(self, request: http.Request) -> tuple[Job, Run]:
         """Return the execution of the address, with its job."""
         run = await self._jobs.get_run(request.path_id("execution_id"))
-        return await self.job_of(request, run.job_id), run
+        try:
+            return await self.job_of(request, run.job_id), run
+        except NotFound:
+            raise NotFound(f"there is no run {run.id}") from None
 
     # ── endpoints ──
 

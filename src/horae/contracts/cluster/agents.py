@@ -21,7 +21,7 @@ from horae.contracts.cluster.vocabulary import (
 )
 from horae.core import model
 from horae.core.definitions import Sort
-from horae.core.members import Member, is_external, plain_name
+from horae.core.members import Member, is_external, is_for, plain_name
 from horae.core.model import Attempt, Json, Loan, Moment, Node, OperatorWish, Run, RunFilter, State
 from horae.core.roles import Permission
 from horae.errors import NotFound
@@ -83,63 +83,70 @@ class Agents:
         segment = sent.whole("segment", low=0, high=MANY, needed="Segment is required")
         capacity = sent.whole("capacity", low=1, high=MANY) or 0
         labels = (f"segment={segment}",)
-        await self._services.external_members.join("agent", name, slots=capacity, labels=labels)
-        return await self._shown(name)
+        org = http.principal(request).org
+        await self._services.external_members.join("agent", name, slots=capacity, labels=labels, org=org)
+        return await self._shown(request, name)
 
     async def register(self, request: http.Request) -> http.Answer:
         sent = await read_sent(request)
         address = read_address(sent)
         capacity = sent.whole("capacity", low=1, high=MANY) or 0
         name = path_worker(request)
-        labels = tags(SEGMENTS_CONTRACT, is_trusted=request.token is not None) if address else ()
-        await self._services.external_members.join("agent", name, address=address, slots=capacity, labels=labels)
-        return await self._shown(name)
+        labels = tags(SEGMENTS_CONTRACT, is_trusted=not http.principal(request).is_local) if address else ()
+        org = http.principal(request).org
+        await self._services.external_members.join(
+            "agent", name, address=address, slots=capacity, labels=labels, org=org
+        )
+        return await self._shown(request, name)
 
     async def beat(self, request: http.Request) -> http.Answer:
         """One that was given up is back with it."""
-        sent, name = await read_sent(request), path_worker(request)
+        sent, name, org = await read_sent(request), path_worker(request), http.principal(request).org
         load = sent.whole("currentLoad", low=0, high=MANY)
         capacity = sent.whole("capacity", low=1, high=MANY)
         word = sent.word("status", WORKER_STATUSES)
         beats = self._services.local_node.metrics.heartbeats
         try:
-            await self._services.external_members.beat("agent", name, busy=load, slots=capacity)
+            await self._services.external_members.beat("agent", name, busy=load, slots=capacity, org=org)
         except NotFound:
             beats["agent", "unknown"] += 1
             raise
         beats["agent", "ok"] += 1
         if word is not None:
-            await self._become(name, word)
+            await self._become(name, word, org)
         return self._envelope.give("Heartbeat recorded")
 
     async def set_status(self, request: http.Request) -> http.Answer:
         word = Sent(request.args).word("status", WORKER_STATUSES, needed="status is required") or ""
-        await self._become(path_worker(request), word)
+        await self._become(path_worker(request), word, http.principal(request).org)
         return self._envelope.give("Worker status updated")
 
-    async def _become(self, name: str, word: str) -> None:
+    async def _become(self, name: str, word: str, org: int) -> None:
         members = self._services.external_members
         if word in ("OFFLINE", "UNHEALTHY"):
-            await members.leave("agent", name, in_peace=word == "OFFLINE")
+            await members.leave("agent", name, in_peace=word == "OFFLINE", org=org)
         else:
-            node = await members.beat("agent", name)
+            node = await members.beat("agent", name, org=org)
             await self._services.nodes.want(node.name, OperatorWish.LIVE if word == "ONLINE" else OperatorWish.CORDONED)
 
     async def leave(self, request: http.Request) -> http.Answer:
-        await self._services.external_members.leave("agent", path_worker(request))
+        name, org = path_worker(request), http.principal(request).org
+        await self._services.external_members.leave("agent", name, org=org)
         return self._envelope.give("Worker deregistered")
 
     async def workers(self, request: http.Request) -> http.Answer:
-        return self._envelope.give([show_worker(each) for each in await self._agents()])
+        return self._envelope.give([show_worker(each) for each in await self._agents(request)])
 
     async def get_worker(self, request: http.Request) -> http.Answer:
-        return await self._shown(path_worker(request))
+        return await self._shown(request, path_worker(request))
 
-    async def _agents(self) -> list[Member]:
-        return await self._services.external_members.picture.members("agent")
+    async def _agents(self, request: http.Request) -> list[Member]:
+        """Horae's own, and those that registered for the organisation of whoever asks."""
+        found = await self._services.external_members.picture.members("agent")
+        return [each for each in found if is_for(each.node, http.principal(request).org)]
 
-    async def _shown(self, name: str) -> http.Answer:
-        found = next((each for each in await self._agents() if each.name == name), None)
+    async def _shown(self, request: http.Request, name: str) -> http.Answer:
+        found = next((each for each in await self._agents(request) if each.name == name), None)
         if found is None:
             raise NotFound(f"there is no agent {name}", hint="register it first")
         return self._envelope.give(show_worker(found))
@@ -166,7 +173,7 @@ class Agents:
         return (await self._services.jobs.search_runs(where, [Sort("id")], 0, LISTED)).items
 
     async def health(self, request: http.Request) -> http.Answer:
-        shown = [show_worker(node) for node in await self._agents()]
+        shown = [show_worker(node) for node in await self._agents(request)]
         online = [worker for worker in shown if worker["status"] in ("ONLINE", "UNASSIGNED")]
         return self._envelope.give(
             {
@@ -203,19 +210,19 @@ class Agents:
         _check_dispatch(sent)
         try:
             job = await self._services.jobs.get(job_id, org=http.principal(request).org)
-            await self._transitions.dispatch(job, await self._asked(Sent({**request.args, **sent.values})))
+            await self._transitions.dispatch(job, await self._asked(request, Sent({**request.args, **sent.values})))
         except Exception:
             counts["refused"] += 1
             raise
         counts["accepted"] += 1
         return self._envelope.give("Job execution triggered")
 
-    async def _asked(self, sent: Sent) -> Node | None:
+    async def _asked(self, request: http.Request, sent: Sent) -> Node | None:
         """Return the registered agent that a dispatch is for; None for Horae's own."""
         name = sent.text("workerId", "agentId")
         host = sent.text("workerHost", "host", longest=MAX_HOST)
         port = sent.whole("workerPort", "port", low=1, high=65535)
-        agents = await self._agents()
+        agents = await self._agents(request)
         if name is not None:
             found = [each.node for each in agents if each.name == name]
         elif host is not None and port is not None:
@@ -232,7 +239,7 @@ class Agents:
     async def status(self, request: http.Request) -> http.Answer:
         local_node = self._services.local_node
         finished = local_node.metrics.finished
-        found = next((each for each in await self._agents() if each.name == local_node.node), None)
+        found = next((each for each in await self._agents(request) if each.name == local_node.node), None)
         load, capacity = (found.load, capacity_of(found.node)) if found else (0, 0)
         failed = finished["failed"] + finished["timed_out"]
         return self._envelope.give(

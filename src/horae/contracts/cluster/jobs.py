@@ -71,7 +71,7 @@ class JobStore:
         draft = read_draft(await read_json(request, body))
         who = http.principal(request)
         key = request.idempotency(body)
-        done = await self._services.jobs.submit([draft], owner=who.owner, org=who.org, idempotency=key)
+        done = await self._services.jobs.submit([draft], owner=who.name, org=who.org, idempotency=key)
         (job,) = done.jobs
         if done.replayed:
             return await self._shown(job)

@@ -41,14 +41,14 @@ class Coordination:
         own = "/api/scheduler-worker"
         return [
             row("POST", "/api/coordinator/register", self.register_node, "Register a coordinator", *_NODE,
-                query("priority", "Kept, and not used."), needs=Permission.WORK),
+                query("priority", "Kept, and not used."), needs=Permission.CLUSTER),
             row("GET", "/api/coordinator/leader", self.leader, "Say who leads", errors=(503,)),
             row("POST", "/api/coordinator/heartbeat", self.beat_node, "A coordinator's sign of life", *_NODE,
-                needs=Permission.WORK),
+                needs=Permission.CLUSTER),
             row("POST", f"{worker}/register", self.register, "Register a scheduler worker", _WORKER,
-                needs=Permission.WORK),
+                needs=Permission.CLUSTER),
             row("POST", f"{worker}/heartbeat", self.beat, "A scheduler worker's sign of life", _WORKER,
-                needs=Permission.WORK),
+                needs=Permission.CLUSTER),
             row("GET", worker, self.workers, "List the scheduler workers that are online"),
             row("POST", "/api/segments/assign", self.assign, "Give segments to a worker", _WORKER, wanted,
                 needs=Permission.CLUSTER),

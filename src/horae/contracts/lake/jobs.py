@@ -23,7 +23,7 @@ class LakeJobs:
         wanted = reading.read_lake_job(reading.inner(fields, "job"))
         who = http.principal(request)
         done = await self._jobs.submit(
-            [wanted.draft], owner=who.owner, org=who.org, idempotency=request.idempotency(body)
+            [wanted.draft], owner=who.name, org=who.org, idempotency=request.idempotency(body)
         )
         return http.reply(200, (await self._api.show(done.jobs))[0])
 

@@ -22,7 +22,7 @@ class SourceTable:
         _, fields = await reading.body_of(request)
         kind, name, config = connectors.read_source(reading.inner(fields, "data_source"), is_lent=self._lends)
         who = http.principal(request)
-        made = await self._sources.add(org=who.org, owner=who.owner, name=name, kind=kind, config=config)
+        made = await self._sources.add(org=who.org, owner=who.name, name=name, kind=kind, config=config)
         return http.reply(200, _shown(made))
 
     async def get(self, request: http.Request) -> http.Answer:
@@ -41,7 +41,7 @@ class SourceTable:
     async def _is_at_work(self, request: http.Request, source: Source) -> bool:
         """Return whether the asker has a run on loan that needs this source. Who needs no token is the user of this
         process, whom nothing of it is hidden from."""
-        if not self._lends or request.token is None:
+        if not self._lends or http.principal(request).is_local:
             return self._lends
         name = worker_name(request)
         held = sorted({loan.job_id for loan in await self._lending.loans() if loan.worker == name})

@@ -57,7 +57,7 @@ class SyncJobs:
         who = http.principal(request)
         self._refuse_unreadable(drafts)
         await self._check_sources(who.org, drafts)
-        return await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=request.idempotency(body))
+        return await self._jobs.submit(drafts, owner=who.name, org=who.org, idempotency=request.idempotency(body))
 
     def _refuse_unreadable(self, drafts: Sequence[Draft]) -> None:
         for draft in drafts if not self._lends else ():

@@ -57,7 +57,8 @@ class Work:
         _refuse_lookers(request)
         if not self._lends:
             return http.reply(200, {"has_job": False})
-        lent = await self._lending.lend(self._kinds, worker=worker_name(request), seconds=self._lease)
+        worker, org = worker_name(request), http.principal(request).bound_to
+        lent = await self._lending.lend(self._kinds, worker=worker, seconds=self._lease, org=org)
         if lent is None:
             return http.reply(200, {"has_job": False})
         shown = (await self._api.show([lent.job], is_for_worker=True))[0]
@@ -69,12 +70,17 @@ class Work:
         _, fields = await reading.body_of(request)
         report = self._read_report(fields)
         run = await self._jobs.get_run(report.run_id)
-        if report.job_id not in (0, run.job_id) or run.kind not in self._kinds:
+        is_seen = await self._is_visible(run.job_id, request)
+        if report.job_id not in (0, run.job_id) or run.kind not in self._kinds or not is_seen:
             raise NotFound(f"job {report.job_id} has no run {fields.values[self._id]}")
         try:
             return http.reply(200, await self._note(report, worker_name(request)))
         except Conflict:
             return http.reply(200, {"success": False})
+
+    async def _is_visible(self, job_id: int, request: http.Request) -> bool:
+        org = http.principal(request).bound_to
+        return org is None or (await self._jobs.get(job_id)).org == org
 
     async def _note(self, report: Report, worker: str) -> Json:
         if isinstance(report.means, State):
@@ -204,7 +210,8 @@ def _refuse_lookers(request: http.Request) -> None:
 def worker_name(request: http.Request) -> str:
     """Return what a puller is called: its address and its token are all that is known of it."""
     client: Any = request.scope.get("client")
-    token = f" with token {request.token.id}" if request.token else ""
+    who = http.principal(request)
+    token = "" if who.is_local else f" with {who.via}"
     return f"lake worker {client[0] if client else ''}".rstrip() + token
 
 

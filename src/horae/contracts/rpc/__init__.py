@@ -12,6 +12,7 @@ from horae.core.roles import Permission
 from horae.errors import Error
 from horae.service import Services
 from horae.web import http, params
+from horae.web.auditing import deed_of
 from horae.web.streams import Streams
 
 
@@ -53,7 +54,8 @@ class Rpc:
 
         async def perform(method: str, params: Any, number: int) -> Any:
             key = promise and replace(promise, scope=f"{promise.scope} #{number}")
-            caller = Caller(http.principal(request), key, has_token=request.token is not None)
+            deed = replace(deed_of(request, None), request_id=f"{request.id}#{number}")
+            caller = Caller(http.principal(request), key, deed)
             return await self._calls.call(method, params, caller)
 
         answer = await jsonrpc.answer(body, perform)

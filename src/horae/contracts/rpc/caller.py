@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from horae.core.audit import Deed
 from horae.core.definitions import Idempotency
+from horae.core.identity import Principal
 from horae.core.model import Job, Run
 from horae.errors import NotFound
 from horae.service.jobs import Jobs
-from horae.web.http import Principal
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     who: Principal
     idempotency: Idempotency | None = None
-    has_token: bool = False
+    deed: Deed | None = None  # of whom and from where, for the audit log
 
 
 class Finder:

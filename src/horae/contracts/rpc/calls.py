@@ -15,12 +15,15 @@ from typing import Any
 from horae.contracts.rpc import logs, reading, rendering
 from horae.contracts.rpc.caller import Caller, Finder
 from horae.contracts.rpc.working import WorkerCalls
+from horae.core.audit import Deed
 from horae.core.fields import Fields
 from horae.core.model import SECOND, Job, JobFilter, Json, Moment, Page, Run, RunFilter, State
-from horae.core.roles import Permission, refuse_without
+from horae.core.rights import may
+from horae.core.roles import Permission
 from horae.core.spelling import suggest
 from horae.errors import Conflict, Denied, Invalid, Limited, NotFound
 from horae.service import Services
+from horae.web.auditing import UNTOLD
 
 AHEAD = 5 * 60 * SECOND
 PAGE = 1000  # rows read at once, and of one page unless said
@@ -80,15 +83,29 @@ class Calls:
         method = self.methods.get(name)
         if method is None:
             raise UnknownMethod("there is no such method", hint=suggest(name, self.methods, repr))
-        refuse_without(caller.who.role, method.needs)
-        return await method.call(reading.bind(method.names, method.required, params), caller)
+        deed = caller.deed or Deed(caller.who.name, caller.who.org, caller.who.via)
+        deed.action, deed.operation, deed.kind = str(method.needs), f"rpc {name}", "job"
+        async with self._services.audit.call(deed, is_told=method.needs not in UNTOLD):
+            if not may(caller.who, method.needs):
+                await self._services.grants.refuse_without(caller.who, method.needs, await self._named(params, caller))
+            return await method.call(reading.bind(method.names, method.required, params), caller)
+
+    async def _named(self, params: Any, caller: Caller) -> Job | None:
+        """Return the job that a call is about, by itself or by an execution."""
+        given = params if isinstance(params, dict) else {}
+        with suppress(NotFound):
+            if type(job_id := given.get("job_id")) is int:
+                return await self._find.job(job_id, caller)
+            if type(run_id := given.get("execution_id")) is int:
+                return await self._services.jobs.get((await self._find.run(run_id, caller)).job_id)
+        return None
 
     # ── jobs ──
 
     async def submit_job(self, fields: Fields, caller: Caller) -> int:
         draft = reading.read_job(fields)
         done = await self._services.jobs.submit(
-            [draft], owner=caller.who.owner, org=caller.who.org, idempotency=caller.idempotency
+            [draft], owner=caller.who.name, org=caller.who.org, idempotency=caller.idempotency
         )
         return done.jobs[0].id
 

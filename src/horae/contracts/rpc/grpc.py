@@ -11,6 +11,8 @@ from google.protobuf.message import DecodeError, Message
 
 from horae.contracts.rpc.caller import Caller
 from horae.contracts.rpc.calls import Calls
+from horae.core.audit import Deed
+from horae.core.identity import Principal
 from horae.errors import (
     CODES,
     Conflict,
@@ -25,8 +27,7 @@ from horae.errors import (
     Unauthenticated,
     Unavailable,
 )
-from horae.rpc.callers import promise_of
-from horae.web.http import LOCAL, Principal
+from horae.rpc.callers import address_of, promise_of
 from horae.wire.generated import scheduling_pb2 as pb
 
 log = structlog.get_logger(__name__)
@@ -132,7 +133,8 @@ class Scheduling:
         except DecodeError as error:
             raise Malformed(f"this is not a {kind.DESCRIPTOR.name}: {error}") from error
         params = {field.name: _plain(value) for field, value in asked.ListFields()}
-        caller = Caller(who, promise_of(name, raw, who, context), has_token=who is not LOCAL)
+        deed = Deed(who.name, who.org, who.via, address_of(context.peer()))
+        caller = Caller(who, promise_of(name, raw, who, context), deed)
         return tell(await self._calls.call(call, params, caller)).SerializeToString()
 
 

@@ -13,7 +13,7 @@ from horae.contracts.rpc import reading, rendering
 from horae.contracts.rpc.caller import Caller, Finder
 from horae.contracts.rpc.workers import LEASE
 from horae.core.fields import Fields
-from horae.core.members import node_name, plain_name
+from horae.core.members import node_name, org_label, org_of, plain_name
 from horae.core.model import Json, Loan, Node, Phase, Run, State
 from horae.core.runs.stages import RPC
 from horae.errors import Conflict, Invalid, NotFound
@@ -43,23 +43,32 @@ class WorkerCalls:
         if worker is None:
             node = self._services.local_node
             return {"status": "ok", "worker_id": node.node, "load": node.busy(), "capacity": node.slots}
-        await self._beat(worker, address, load, capacity, tags(RPC, is_trusted=caller.has_token))
-        loans = [loan for loan in await self._lending.loans() if loan.worker == _holder(worker)]
+        org = caller.who.org
+        await self._beat(worker, address, load, capacity, tags(RPC, is_trusted=not caller.who.is_local), org)
+        loans = await self._held_by(worker, org)
         known = [loan for loan in loans if held is None or loan.run_id in held]
         stop = [loan.run_id for loan in known if await self._renewed(loan)]
         lost = sorted((held or frozenset()) - {loan.run_id for loan in loans})
         return {"status": "ok", "worker_id": worker, "cancel": stop, "lost": lost}
 
     async def _beat(
-        self, worker: str, address: str | None, load: int | None, capacity: int | None, labels: tuple[str, ...]
-    ) -> None:
+        self, worker: str, address: str | None, load: int | None, capacity: int | None, labels: tuple[str, ...],
+        org: int,
+    ) -> None:  # fmt: skip
         members = self._services.external_members
         known: Node | None = None
         with suppress(NotFound):
-            known = await members.get("agent", worker)
-        if known is None or (address is not None and (known.address, known.labels) != (address, labels)):
-            await members.join("agent", worker, address=address or "", slots=capacity or 0, labels=labels)
-        await members.beat("agent", worker, busy=load, slots=capacity)
+            known = await members.get("agent", worker, org=org)
+        if known is None or (address is not None and (known.address, _said(known)) != (address, labels)):
+            await members.join("agent", worker, address=address or "", slots=capacity or 0, labels=labels, org=org)
+        await members.beat("agent", worker, busy=load, slots=capacity, org=org)
+
+    async def _held_by(self, worker: str, org: int) -> list[Loan]:
+        """Return what a worker has: another organisation may have one of the same name that never registered."""
+        loans = [loan for loan in await self._lending.loans() if loan.worker == _holder(worker)]
+        jobs = await self._services.jobs.get_many(sorted({loan.job_id for loan in loans})) if loans else ()
+        ours = {job.id for job in jobs if job.org == org}
+        return [loan for loan in loans if loan.job_id in ours]
 
     async def _renewed(self, loan: Loan) -> bool:
         """Prolong a loan; return whether its worker shall stop."""
@@ -155,6 +164,11 @@ class WorkerCalls:
             raise Conflict(f"execution {run.id} is not held by this worker: it is {rendering.WORDS[run.state]}")
         size = await self._services.outside_logs.append(loan, offset, text.encode())
         return {"next_offset": size}
+
+
+def _said(node: Node) -> tuple[str, ...]:
+    """Return the labels with which a worker registered."""
+    return tuple(label for label in node.labels if label != org_label(org_of(node)))
 
 
 def _holder(worker: str) -> str:

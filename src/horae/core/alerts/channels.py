@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from horae.core.alerts.rules import check_name
-from horae.core.fields import Fields, Problems, encode, fields_of, shown, type_words
+from horae.core.fields import Fields, encode, open_document, shown, type_words
 from horae.core.model import Json, Moment
 from horae.core.secrets.references import read_reference
 from horae.core.work.requests import url_fault
@@ -56,17 +56,10 @@ class Channel:
 def parse_channel(document: Any, name: str) -> Channel:
     """Return the channel that a document describes; raises Invalid with every problem."""
     check_name(name, "a channel")
-    problems = Problems()
-    fields = fields_of(
-        document, "", problems, "a channel must be a mapping such as {kind: email, to: [ann@example.org]}"
-    )
-    found = None
-    if fields is not None:
-        fields.refuse_others(_FIELDS)
-        given = {k: v for k, v in fields.values.items() if v is not None}
-        found = _read(Fields(given, "", problems), name)
-    problems.raise_any()
-    assert found is not None
+    expected = "a channel must be a mapping such as {kind: email, to: [ann@example.org]}"
+    fields = open_document(document, expected, _FIELDS, is_null_unset=True)
+    found = _read(fields, name)
+    fields.problems.raise_any()
     return found
 
 

@@ -23,7 +23,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from horae.core.fields import Fields, Problems, encode, fields_of, shown, type_words
+from horae.core.fields import Fields, encode, fields_of, open_document, shown, type_words
 from horae.core.model import LARGEST_ID, Json, Moment
 from horae.core.spelling import suggest
 from horae.core.time import moments
@@ -139,15 +139,10 @@ def check_name(name: str, what: str = "an alert rule") -> str:
 def parse_rule(document: Any, name: str) -> Rule:
     """Return the rule that a document describes; raises Invalid with every problem."""
     check_name(name)
-    problems = Problems()
-    fields = fields_of(document, "", problems, "a rule must be a mapping such as {when: failure, channels: [ops]}")
-    found = None
-    if fields is not None:
-        fields.refuse_others(_FIELDS)
-        given = {k: v for k, v in fields.values.items() if v is not None}
-        found = _read(Fields(given, "", problems), name)
-    problems.raise_any()
-    assert found is not None
+    expected = "a rule must be a mapping such as {when: failure, channels: [ops]}"
+    fields = open_document(document, expected, _FIELDS, is_null_unset=True)
+    found = _read(fields, name)
+    fields.problems.raise_any()
     return found
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from itertools import pairwise, repeat
 from math import ceil
 from typing import NamedTuple
 
@@ -36,8 +36,6 @@ from horae.core.insight.planned import (
 from horae.core.model import SECOND, Moment, Overlap
 
 DEEPEST = 10  # jobs that come one after another
-_When = tuple[str, int]  # the schedule, and the second of the next moment
-_What = tuple[str, str, int, int, tuple[str, int] | None]  # kind, policy, classes of the duration, whose limits
 
 
 class Use:
@@ -66,7 +64,7 @@ class Use:
         if group.moments < 2 or overlap is Overlap.ALLOW or overlap is Overlap.REPLACE or group.series.delay:
             return 1.0
         if not group.step:
-            return share_kept(group.in_turn, self.expected)
+            return share_kept(group, self.expected)
         found = self._kept.get(group.step)
         if found is None:
             found = self._kept[group.step] = share_kept_evenly(group.step, self.expected, overlap)
@@ -76,7 +74,7 @@ class Use:
 class Group:
     """Triggers with the same moments."""
 
-    __slots__ = ("_in_turn", "has_delay", "loaded", "moments", "schedule", "series", "step", "triggers")
+    __slots__ = ("_closest", "_in_turn", "has_delay", "loaded", "moments", "schedule", "series", "step", "triggers")
 
     def __init__(self, schedule: str, series: Series) -> None:
         """`schedule` is empty for what others make."""
@@ -86,12 +84,22 @@ class Group:
         is_even = len(series.stretches) == 1 and self.moments > 1
         self.step = series.stretches[0].step if is_even else 0  # µs; 0: not evenly spaced
         self._in_turn: tuple[Stretch, ...] | None = None
+        self._closest: int | None = None
 
     @property
     def in_turn(self) -> tuple[Stretch, ...]:
         if self._in_turn is None:
             self._in_turn = self.series.in_turn()
         return self._in_turn
+
+    @property
+    def closest(self) -> int:
+        """How many µs lie between two of its moments, at least."""
+        if self._closest is None:
+            steps = [stretch.step for stretch in self.in_turn if stretch.times > 1]
+            gaps = [later.first - earlier.last for earlier, later in pairwise(self.in_turn)]
+            self._closest = min((*steps, *gaps), default=0)
+        return self._closest
 
 
 class Cell:
@@ -127,7 +135,11 @@ class Source(NamedTuple):
 class Cells:
     """All cells of a forecast: those of triggers, and those of jobs that follow others."""
 
-    def __init__(self, window: Window, places: Places, planned: Columns, followers: Sequence[Follower]) -> None:
+    def __init__(
+        self, window: Window, places: Places, planned: Columns, followers: Sequence[Follower],
+        shares: Mapping[int, float],
+    ) -> None:  # fmt: skip
+        """`shares`: of the runs of jobs that others follow, those that succeed."""
         self.window, self.grid, self.planned = window, Grid.of(window), planned
         self.profiles = Profiles(places, self.grid)
         self.durations = Durations(planned, followers)
@@ -139,7 +151,7 @@ class Cells:
         self.of_rows = self._place()  # the cell of each trigger
         self._note_begun()
         self.followed: list[tuple[Follower, Cell]] = []
-        self._follow(followers)
+        self._follow(followers, shares)
 
     def __iter__(self) -> Iterator[Cell]:
         for group in self.loaded_groups():
@@ -160,30 +172,25 @@ class Cells:
 
     def _place(self) -> list[Cell]:
         """Put each trigger into its cell. Those that come after others come after them here too."""
-        it, places = self.planned, dict[tuple[_When, _What], int]()
-        when = zip(it.schedule, [at // SECOND for at in it.next_at], strict=True)
-        what = zip(
-            it.kind, it.policy, [bisect(LENGTHS, median) if median else UNKNOWN_LENGTH for median in it.median],
-            [bisect(SPREADS, spread or 0.0) for spread in it.spread], self._whose(), strict=False,
-        )  # fmt: skip
-        keys = zip(when, what, strict=True)
-        firsts = [places.setdefault(key, row) for row, key in enumerate(keys)]  # a cell is known by its first row
+        it = self.planned
+        lengths = [bisect(LENGTHS, median) if median else UNKNOWN_LENGTH for median in it.median]
+        spreads = [bisect(SPREADS, spread or 0.0) for spread in it.spread]
+        when = _firsts(zip(it.schedule, [at // SECOND for at in it.next_at], strict=True))
+        what = _firsts(zip(it.kind, it.policy, lengths, spreads, self._whose(), strict=False))
+        firsts = _firsts(zip(when, what, strict=True))
+        groups = {row: self._group(row) for row in dict.fromkeys(when)}
+        uses = {row: self._use_of(row) for row in dict.fromkeys(what)}
         counts, cells, later = Counter(firsts), dict[int, Cell](), list[tuple[int, Group, Use]]()
-        groups, uses = dict[_When, Group](), dict[_What, Use]()
-        for (when_due, what_used), row in places.items():
-            group, use = groups.get(when_due), uses.get(what_used)
-            if group is None:
-                group = groups[when_due] = self._group(row)
-            if use is None:
-                use = uses[what_used] = self._use_of(row)
+        for row, count in counts.items():
+            group, use = groups[when[row]], uses[what[row]]
             if use.profile.after:
                 later.append((row, group, use))
             else:
-                cells[row] = self._cell(group, use, counts[row])
+                cells[row] = self._cell(group, use, count)
         delays = self._delays(firsts, cells, later)
         for row, group, use in later:
             cells[row] = self._cell(group, use, counts[row], delays[row])
-        return [cells[row] for row in firsts]
+        return [*map(cells.__getitem__, firsts)]
 
     def _whose(self) -> Iterable[tuple[str, int] | None]:
         """Return for each trigger whose limits it has, where that matters."""
@@ -254,17 +261,16 @@ class Cells:
 
     # ── followers ──
 
-    def _follow(self, followers: Sequence[Follower]) -> None:
+    def _follow(self, followers: Sequence[Follower], shares: Mapping[int, float]) -> None:
         """Give jobs that follow others the moments at which those end; tasks of workflows one after another."""
-        wanted, sources = {source for it in followers for source in _sources_of(it)}, dict[int, list[Source]]()
-        rows = zip(self.planned.job_id, self.of_rows, self.planned.share, strict=True) if wanted else ()
-        for job_id, cell, share in rows:
+        wanted, sources = {source for it in followers for source in it.sources}, dict[int, list[Source]]()
+        for job_id, cell in zip(self.planned.job_id, self.of_rows, strict=True) if wanted else ():
             if job_id in wanted:
-                sources.setdefault(job_id, []).append(Source(cell, share))
+                sources.setdefault(job_id, []).append(Source(cell, shares.get(job_id)))
         left, passed = list(followers), dict[int, float]()
         for _ in range(DEEPEST):
-            ready = [it for it in left if any(source in sources for source in _sources_of(it))]
-            left = [it for it in left if not any(source in sources for source in _sources_of(it))]
+            ready = [it for it in left if any(source in sources for source in it.sources)]
+            left = [it for it in left if not any(source in sources for source in it.sources)]
             for it in ready:
                 made = list(self._followed(it, sources, passed))
                 self.followed += [(it, cell) for cell in made]
@@ -293,8 +299,11 @@ class Cells:
         return Cell(group, self._use(profile, expected), 1, each=each)
 
 
-def _sources_of(it: Follower) -> list[int]:
-    return [heard for heard, _ in it.heard] + ([it.part_of] if it.part_of else [])
+def _firsts(keys: Iterable[tuple[object, ...]]) -> list[int]:
+    """Return for each row the first that has the same key: rows with one key are known by it."""
+    known: dict[tuple[object, ...], int] = {}
+    place = known.setdefault
+    return [place(key, row) for row, key in enumerate(keys)]
 
 
 def _share_of(ending: str, share: float | None) -> float:
@@ -317,10 +326,13 @@ def share_kept_evenly(step: int, expected: Expected, overlap: Overlap) -> float:
     return 1 / (sum(length // step + 1 for length in lengths) * SHARE)
 
 
-def share_kept(stretches: Sequence[Stretch], expected: Expected) -> float:
+def share_kept(group: Group, expected: Expected) -> float:
     """As share_kept_evenly, of moments that are not."""
-    kept = sum(_kept_of(stretches, expected.at(point) * SECOND) for point in POINTS)
-    return kept * SHARE / sum(stretch.times for stretch in stretches)
+    lengths = [expected.at(point) * SECOND for point in POINTS]
+    if lengths[-1] <= group.closest:
+        return 1.0
+    kept = sum(_kept_of(group.in_turn, length) for length in lengths)
+    return kept * SHARE / sum(stretch.times for stretch in group.in_turn)
 
 
 def _kept_of(stretches: Sequence[Stretch], length: float) -> int:

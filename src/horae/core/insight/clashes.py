@@ -20,7 +20,7 @@ FEWEST = 10  # triggers that are due together
 SHORTEST = 60 * SECOND  # of the time between moments: what comes more often meets others all the time
 MOST = 10  # clashes that are told
 MOST_SCHEDULES = 5  # of one clash
-MOST_NAMES = 5  # of jobs that share a schedule
+MOST_JOBS = 5  # that share a schedule
 _NUMBER = re.compile(r"[0-9]{1,2}")
 _STEPPED = re.compile(r"(?:\*|0)/([0-9]{1,2})")
 
@@ -31,7 +31,7 @@ class Shared(NamedTuple):
     schedule: str  # as stored
     series: Series
     triggers: int
-    whose: object  # by which names of their jobs are asked for
+    whose: object  # by which their jobs are asked for
 
 
 class Crowd(NamedTuple):
@@ -40,8 +40,9 @@ class Crowd(NamedTuple):
     expression: str
     timezone: str
     triggers: int
-    names: tuple[str, ...]
+    jobs: tuple[int, ...]  # some of them
     instead: str | None  # an expression that spreads them; None: say so by hand
+    names: tuple[str, ...] = ()  # of these jobs
 
 
 class Clash(NamedTuple):
@@ -50,13 +51,22 @@ class Clash(NamedTuple):
     triggers: int
     crowds: tuple[Crowd, ...]  # the largest first
 
+    def named(self, names: Mapping[int, str]) -> Clash:
+        """Return it with the names of its jobs; one that is gone meanwhile is called by its number."""
+        return self._replace(
+            crowds=tuple(
+                crowd._replace(names=tuple(names.get(job_id, str(job_id)) for job_id in crowd.jobs))
+                for crowd in self.crowds
+            )
+        )
 
-Names = Mapping[object, Sequence[str]]
+
+Jobs = Mapping[object, Sequence[int]]
 
 
-def find_clashes(shared: Iterable[Shared], names_of: Callable[[set[object]], Names]) -> list[Clash]:
-    """Return where most triggers come together, one of each kind: what clashes every hour is told once. Names of jobs
-    are asked for where they are told."""
+def find_clashes(shared: Iterable[Shared], jobs_of: Callable[[set[object]], Jobs]) -> list[Clash]:
+    """Return where most triggers come together, one of each kind: what clashes every hour is told once. Jobs are
+    asked for where they are told."""
     groups = [one for one in shared if one.series.is_exact and _expression_of(one.schedule)[0]]
     meeting: dict[Moment, list[int]] = {}
     for index, one in enumerate(groups):
@@ -71,9 +81,9 @@ def find_clashes(shared: Iterable[Shared], names_of: Callable[[set[object]], Nam
     told = [
         (_largest([groups[index] for index in indexes]), -size, *alike[indexes]) for size, _, indexes in many[:MOST]
     ]
-    names = names_of({one.whose for crowds, *_ in told for one in crowds})
+    jobs = jobs_of({one.whose for crowds, *_ in told for one in crowds})
     return [
-        Clash(at, times, size, tuple(_crowd(one, names[one.whose]) for one in crowds))
+        Clash(at, times, size, tuple(_crowd(one, jobs[one.whose]) for one in crowds))
         for crowds, size, at, times in told
     ]
 
@@ -88,9 +98,9 @@ def _largest(groups: Sequence[Shared]) -> list[Shared]:
     return sorted(groups, key=lambda one: -one.triggers)[:MOST_SCHEDULES]
 
 
-def _crowd(one: Shared, names: Sequence[str]) -> Crowd:
+def _crowd(one: Shared, jobs: Sequence[int]) -> Crowd:
     expression, zone = _expression_of(one.schedule)
-    return Crowd(expression, zone, one.triggers, tuple(names), spread(expression))
+    return Crowd(expression, zone, one.triggers, tuple(jobs), spread(expression))
 
 
 def _expression_of(schedule: str) -> tuple[str, str]:

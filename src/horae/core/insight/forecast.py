@@ -14,8 +14,8 @@ resources of agents hold up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from horae.core.insight.arrivals import Stretch, Window
 from horae.core.insight.baselines import Expected
 from horae.core.insight.cells import Cell, Cells
-from horae.core.insight.clashes import MOST_NAMES, Clash, Shared, find_clashes
+from horae.core.insight.clashes import MOST_JOBS, Clash, Shared, find_clashes
 from horae.core.insight.items import JOB, OWNER, QUEUE, Item, Items, bucket_seconds
 from horae.core.insight.load import Grid, Part, kernel_of
 from horae.core.insight.planned import Columns, Follower, Places, Pool
@@ -66,20 +66,32 @@ class Forecast:
     clashes: list[Clash]
     notes: list[str]  # what it assumes, and cannot foresee
 
+    def jobs(self) -> set[int]:
+        """Return those whose names are told."""
+        crowds = (crowd for clash in self.clashes for crowd in clash.crowds)
+        listed = {item.job_id for item in self.items if item.job_id is not None}
+        return listed.union(*(crowd.jobs for crowd in crowds))
+
+    def named(self, names: Mapping[int, str]) -> Forecast:
+        """Return it with the names of its jobs; one that is gone meanwhile is called by its number."""
+        items = [one if one.job_id is None else one._replace(name=names.get(one.job_id, one.key)) for one in self.items]
+        return replace(self, items=items, clashes=[one.named(names) for one in self.clashes])
+
 
 def forecast(
     window: Window,
     planned: Columns,
     followers: Sequence[Follower],
     places: Places,
+    shares: Mapping[int, float],
     *,
     by: str = JOB,
     org: int | None = None,
     limit: int = 20,
 ) -> Forecast:
-    """Return what a window will see. All triggers load the pools; items and names are of one organisation, or of
-    all."""
-    cells = Cells(window, places, planned, followers)
+    """Return what a window will see, without the names of jobs. All triggers load the pools; items, and jobs that are
+    told, are of one organisation, or of all. `shares`: of the runs of jobs that others follow, those that succeed."""
+    cells = Cells(window, places, planned, followers, shares)
     _load(cells)
     looked = look_at([*cells.profiles.pools.values()], window, cells.grid, _waiting(cells, places))
     own, made = _totals(cells.own()), _totals(cell for _, cell in cells.followed)
@@ -93,7 +105,7 @@ def forecast(
         peak_high=_high(wanted[top], looked.total.variance[top]), peak_at=cells.grid.moment(top),
         late_seconds=max(looked.late) * cells.grid.tick, buckets=_buckets(window, cells.grid, looked), items=items,
         item_count=item_count, shortages=looked.shortages,
-        clashes=find_clashes(_shared(cells), partial(_names, cells, org)), notes=[*_notes(cells, looked)],
+        clashes=find_clashes(_shared(cells), partial(_jobs, cells, org)), notes=[*_notes(cells, looked)],
     )  # fmt: skip
 
 
@@ -185,13 +197,13 @@ def _shared(cells: Cells) -> Iterator[Shared]:
         yield Shared(group.schedule, group.series, group.triggers, group)
 
 
-def _names(cells: Cells, org: int | None, groups: set[object]) -> dict[object, list[str]]:
-    """Return the names of some jobs of each group."""
-    found: dict[object, list[str]] = {group: [] for group in groups}
-    rows = zip(cells.of_rows, cells.planned.name, cells.planned.org, strict=True) if groups else ()
-    for cell, name, its_org in rows:
-        if cell.group in groups and len(found[cell.group]) < MOST_NAMES and org in (None, its_org):
-            found[cell.group].append(name)
+def _jobs(cells: Cells, org: int | None, groups: set[object]) -> dict[object, list[int]]:
+    """Return some jobs of each group."""
+    found: dict[object, list[int]] = {group: [] for group in groups}
+    rows = zip(cells.of_rows, cells.planned.job_id, cells.planned.org, strict=True) if groups else ()
+    for cell, job_id, its_org in rows:
+        if cell.group in groups and len(found[cell.group]) < MOST_JOBS and org in (None, its_org):
+            found[cell.group].append(job_id)
     return found
 
 

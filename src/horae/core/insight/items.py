@@ -27,6 +27,7 @@ class Item(NamedTuple):
     busy_seconds: float  # slots times seconds
     expected: Expected | None  # how long one takes, of a job
     buckets: list[float]  # runs
+    job_id: int | None = None  # of a job: its name is looked up by it, and is empty until then
 
 
 def bucket_seconds(window: Window) -> int:
@@ -73,15 +74,16 @@ class Items:
             busy += cell.busy * weight
             if cell.runs:
                 by_group[group] = by_group.get(group, 0.0) + weight * cell.runs / group.moments
-        name, expected = self._named(rows[0]) if self._by == JOB else (key, None)
-        return Item(key, name, round(moments), runs, busy, expected, self._buckets(by_group))
+        buckets = self._buckets(by_group)
+        if self._by != JOB:
+            return Item(key, key, round(moments), runs, busy, None, buckets)
+        return Item(key, "", round(moments), runs, busy, self._expected(rows[0]), buckets, int(key))
 
-    def _named(self, row: int) -> tuple[str, Expected]:
-        """Return the name of a job, and how long a run takes, as it was learned; what was not, as it was guessed."""
-        beyond = row - len(self._planned.name)
+    def _expected(self, row: int) -> Expected:
+        """Return how long a run takes, as it was learned; what was not, as it was guessed."""
+        beyond = row - len(self._planned.job_id)
         it = self._planned.row(row) if beyond < 0 else self._followers[beyond]
-        known = Expected(it.median / SECOND, it.spread or 0.0) if it.median else None
-        return it.name, known or self._cells[row].use.expected
+        return Expected(it.median / SECOND, it.spread or 0.0) if it.median else self._cells[row].use.expected
 
     def _buckets(self, by_group: Mapping[Group, float]) -> list[float]:
         """Return runs bucket by bucket, of so many at each moment of these groups."""

@@ -12,6 +12,7 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import compress
 from typing import NamedTuple
 
 from horae.core.insight.baselines import UNKNOWN_SPREAD, Expected
@@ -39,7 +40,6 @@ class Planned(NamedTuple):
     last_at: Moment | None
     job_id: int
     org: int
-    name: str
     owner: str
     kind: str
     policy: str  # as stored
@@ -47,7 +47,6 @@ class Planned(NamedTuple):
     created_at: Moment
     median: int | None  # µs that its runs take; None: nothing is known
     spread: float | None
-    share: float | None  # of them that succeed
 
 
 class Columns(NamedTuple):
@@ -58,7 +57,6 @@ class Columns(NamedTuple):
     last_at: Sequence[Moment | None]
     job_id: Sequence[int]
     org: Sequence[int]
-    name: Sequence[str]
     owner: Sequence[str]
     kind: Sequence[str]
     policy: Sequence[str]
@@ -66,7 +64,6 @@ class Columns(NamedTuple):
     created_at: Sequence[Moment]
     median: Sequence[int | None]
     spread: Sequence[float | None]
-    share: Sequence[float | None]
 
     @classmethod
     def of(cls, rows: Sequence[Planned]) -> Columns:
@@ -74,6 +71,9 @@ class Columns(NamedTuple):
 
     def row(self, number: int) -> Planned:
         return Planned._make(column[number] for column in self)
+
+    def where(self, is_wanted: Sequence[bool]) -> Columns:
+        return Columns._make([*compress(column, is_wanted)] for column in self)
 
     def rows(self) -> Iterator[Planned]:
         return map(Planned._make, zip(*self, strict=True))
@@ -91,8 +91,13 @@ class Follower(NamedTuple):
     heard: tuple[tuple[int, str], ...]  # jobs, and the end of their runs that makes one: success, failure, end or never
     median: int | None
     spread: float | None
-    share: float | None
+    share: float | None  # of them that succeed
     part_of: int | None = None  # the workflow of which it is a task
+
+    @property
+    def sources(self) -> list[int]:
+        """Return the jobs that it follows."""
+        return [heard for heard, _ in self.heard] + ([self.part_of] if self.part_of else [])
 
 
 @dataclass(frozen=True, slots=True)

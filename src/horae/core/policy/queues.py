@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from horae.core.fields import Fields, Problems, encode, fields_of, read_labels, shown, type_words
+from horae.core.fields import Fields, encode, open_document, read_labels, shown, type_words
 from horae.core.model import DEFAULT_QUEUE_NAME, OWNER_SHARE, Json, Moment, Policy
 from horae.core.spelling import suggest
 from horae.errors import Invalid
@@ -106,18 +106,11 @@ def check_name(name: str) -> str:
 def parse_queue(document: Any, name: str, kinds: Collection[str], state: QueueState = QueueState.OPEN) -> Queue:
     """Return the queue that a document describes. `kinds` are those of work that there are; `state` holds where the
     document says nothing of it."""
-    problems = Problems()
-    fields = fields_of(document, "", problems, "a queue must be a mapping such as {concurrency: 5}")
-    if fields is not None:
-        fields.refuse_others(_FIELDS)
-    found = _DEFAULT if fields is None else _read(_without_null(fields), check_name(name), kinds, state)
-    problems.raise_any()
+    expected = "a queue must be a mapping such as {concurrency: 5}"
+    fields = open_document(document, expected, _FIELDS, is_null_unset=True)
+    found = _read(fields, check_name(name), kinds, state)
+    fields.problems.raise_any()
     return found
-
-
-def _without_null(fields: Fields) -> Fields:
-    """What is shown as null is not set."""
-    return Fields({k: v for k, v in fields.values.items() if v is not None}, fields.path, fields.problems)
 
 
 def _read(fields: Fields, name: str, kinds: Collection[str], state: QueueState) -> Queue:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from horae.core.definitions import Idempotency
-from horae.core.model import DEFAULT_ORG, Json, Moment, State, record
+from horae.core.audit import Deed
+from horae.core.definitions import Idempotency, Receipt
+from horae.core.model import DEFAULT_ORG, Json, Moment, Overlap, State, record
 from horae.core.policy.debounce import Calm
 from horae.core.policy.demands import Demand
 from horae.core.policy.queues import DEFAULT_QUEUE
@@ -67,12 +68,21 @@ class NewRun:
     followed: bool = False  # its end is noted for those who wait for it (ports.store.endings)
     depends: bool = False  # it comes after others: such a run is born blocked(dependency)
     resumes: int | None = None  # the run of a workflow of which it takes over what succeeded
+    barred: bool = False  # the owner of its job may not run it
     placed_at: float = float("-inf")  # by the watch of this process: when queue, share and demand were decided
 
-    @property
-    def concerns_others(self) -> bool:
-        """Whether somebody acts on its birth or its end, beside agents (ports.store.endings)."""
-        return self.depends or self.followed
+
+# Of runs that come by the hundred, thousands a second: lists, because `any` of a generator takes three times as long.
+
+
+def concern_others(runs: Sequence[NewRun]) -> bool:
+    """Return whether somebody acts on the birth or the end of any of these, beside agents (ports.store.endings)."""
+    return bool([run for run in runs if run.depends or run.followed])
+
+
+def highest_overlap(runs: Sequence[NewRun]) -> int:
+    """Return the policy of theirs that asks for most: `queue` and `replace` have more to be done."""
+    return max([run.overlap for run in runs], default=Overlap.FORBID)
 
 
 @dataclass(slots=True)
@@ -178,6 +188,7 @@ class Order:
     placed: Placed | None = None  # of one that has waited until now
     trigger_id: int | None = None  # by which it was asked for, if that has no moments of its own
     calm: Calm | None = None  # for what it waits, if others of its kind may come
+    deed: Deed | None = None  # of whoever asks
 
     def made(self, run_id: int, now: Moment) -> MadeRun:
         """Return its run; one that is late is due when it is asked for."""
@@ -192,6 +203,15 @@ class Order:
     def is_ordinary(self) -> bool:
         """Whether it is for now, and for itself alone."""
         return self.run_at is None and self.placed is None and self.calm is None
+
+    @property
+    def may_start_at_once(self) -> bool:
+        """Whether its run would wait for a slot alone, on any node."""
+        run = self.run
+        is_free = run.demand is None and not run.depends and not run.needs and run.pin is None
+        is_whole = run.parent_id is None and run.resumes is None
+        is_in_time = run.start_by is None and (self.start_within is None or self.start_within > 0)
+        return self.is_ordinary and is_free and is_whole and is_in_time
 
     def is_later(self, now: Moment) -> bool:
         """Return whether it has to wait for its moment. Its overlap policy is decided then, not before."""
@@ -223,6 +243,13 @@ class Assignment(NamedTuple):
     def __repr__(self) -> str:
         """Without anything that could be secret: this may end in a log."""
         return f"Assignment(run_id={self.run_id}, fence={self.fence}, attempt={self.attempt}, kind={self.kind!r})"
+
+
+class Started(NamedTuple):
+    """What became of an order whose run was to start as it was made."""
+
+    receipt: Receipt
+    assignment: Assignment | None  # None: it was made, and was not started
 
 
 class Claimed(NamedTuple):

@@ -43,7 +43,7 @@ _DEFAULT = Policy()
 POLICY_FIELDS = frozenset({
     "policy", "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels", "queue",
     "share", "pause_after_failures", "rate_limits", "concurrency_limits", "resources", "after", "debounce",
-    "every",
+    "every", "tags",
 })  # fmt: skip
 _Choice = TypeVar("_Choice", bound=IntEnum)
 
@@ -68,6 +68,7 @@ def read_policy(fields: Fields, implied: tuple[str, ...] = ()) -> Policy:
         start_deadline_seconds=fields.seconds("start_deadline", None, 1),
         priority=_read_priority(fields),
         labels=read_labels(fields, implied),
+        tags=read_labels(fields, name="tags"),
         queue=_read_queue(fields),
         share=_read_share(fields),
         pause_after_failures=fields.number("pause_after_failures", None, 1, MAX_FAILURES, whole=True),
@@ -101,6 +102,7 @@ def _read_shown(fields: Fields, implied: tuple[str, ...]) -> Policy:
         start_deadline_seconds=inner.number("start_deadline_seconds", None, 1, MAX_SECONDS),
         priority=_read_priority(inner),
         labels=read_labels(inner, implied),
+        tags=read_labels(inner, name="tags"),
         queue=_read_queue(inner),
         share=_read_share(inner),
         pause_after_failures=inner.number("pause_after_failures", None, 1, MAX_FAILURES, whole=True),
@@ -369,6 +371,7 @@ def render_policy(policy: Policy) -> Json:
             "per": calm.per,
         },
         "every": policy.every,
+        "tags": list(policy.tags),
     }
 
 
@@ -410,7 +413,7 @@ def policy_from_text(text: str, *, exact: bool = False) -> Policy:
         values["resources"] = resources_from(values["resources"])
     if values.get("debounce") is not None:
         values["debounce"] = Debounce(**values["debounce"])
-    for inside, name in ((values, "labels"), (retry, "on"), (retry, "never")):
+    for inside, name in ((values, "labels"), (values, "tags"), (retry, "on"), (retry, "never")):
         if name in inside:
             inside[name] = tuple(inside[name])
     for name, known in (("rate_limits", RateLimit), ("concurrency_limits", ConcurrencyLimit), ("after", After)):

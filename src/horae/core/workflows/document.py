@@ -44,7 +44,7 @@ NOT_HERE: dict[str, Note] = {
     "key": ("E_FIELD_CONFLICT", "a task is found by its name", "leave it out"),
     **dict.fromkeys(("schedule", "timezone", "run_at", "run_once", "triggers", "misfire", "misfire_limit"), _NO_MOMENT),
     **dict.fromkeys(("overlap", "overlap_limit", "concurrency"), _NO_OVERLAP),
-    **dict.fromkeys(("owner", "segment", "paused", "annotations", "pause_after_failures"), _NO_OTHER),
+    **dict.fromkeys(("owner", "segment", "paused", "annotations", "pause_after_failures", "tags"), _NO_OTHER),
     **dict.fromkeys(("offered", "synced_at"), _NO_OTHER),
 }
 

@@ -28,6 +28,7 @@ MAX_RESULT = 1024 * 1024  # bytes of JSON a handler may return
 MAX_MESSAGE = 500  # characters of the one line that says how a run ended
 
 _decode_data = msgspec.json.Decoder(dict[str, Any]).decode
+SUCCEEDED = int(State.SUCCEEDED)  # to look a member of an enum up takes longer than to make the whole End of a run
 _DEEPEST = 50  # values within values that are looked through for the one that is not JSON
 
 
@@ -50,7 +51,7 @@ def returned(run_id: int, value: object, context: Context | None = None) -> End:
         why = "the handler went on after it was made to wait: it must not catch Pause (catch Exception, not everything)"
         return End(run_id, State.FAILED, why, final=True)
     if value is None:
-        return End(run_id, State.SUCCEEDED)
+        return End(run_id, SUCCEEDED)
     try:
         text = _encode_result(value)
     except Exception as error:

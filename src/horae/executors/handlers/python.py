@@ -34,6 +34,7 @@ from horae.executors.handlers.catalogue import Catalogue
 from horae.executors.handlers.environments import Environments, worker_program
 from horae.executors.handlers.messages import ELSEWHERE, STALE, End, Report, Setup
 from horae.executors.handlers.outcomes import (
+    SUCCEEDED,
     extend_path,
     one_line,
     raised,
@@ -434,6 +435,8 @@ def _result(live: Live, end: End, now: Moment, failure: Reason, ailment: str) ->
         _mark_stopped(result, live)
         return result
     result.message, result.result, result.retry_after = end.message, end.result, end.retry_after
+    if end.state == SUCCEEDED:
+        return result
     if state is State.FAILED:
         result.reason = failure
         settle(result, end, policy)

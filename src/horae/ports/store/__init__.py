@@ -6,6 +6,7 @@ from typing import Protocol
 
 from horae.ports.store.alerts import AlertMessages, AlertRules, Alerts
 from horae.ports.store.attempts import Attempts, Writes
+from horae.ports.store.audit import AuditLog
 from horae.ports.store.cluster import Leases, Nodes, Segments
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.dependencies import Dependencies
@@ -13,6 +14,8 @@ from horae.ports.store.endings import Endings
 from horae.ports.store.events import Events
 from horae.ports.store.explaining import Explained
 from horae.ports.store.flows import Flows
+from horae.ports.store.glances import Glances
+from horae.ports.store.grants import Grants, Owners
 from horae.ports.store.history import Durations, History, Plans
 from horae.ports.store.limits import Limits
 from horae.ports.store.loans import Loans
@@ -22,6 +25,7 @@ from horae.ports.store.runs import Runs, WaitingRuns
 from horae.ports.store.signals import Signals
 from horae.ports.store.sources import Sources
 from horae.ports.store.tokens import Tokens
+from horae.ports.store.users import Devices, Organisations, Sessions, Users
 from horae.ports.store.vault import Settings, Vault
 
 
@@ -37,11 +41,13 @@ class Store(
     Loans,
     Endings,
     Flows,
+    Glances,
     History,
     Events,
     AlertRules,
     Alerts,
     AlertMessages,
+    AuditLog,
     Durations,
     Plans,
     Nodes,
@@ -51,6 +57,12 @@ class Store(
     Settings,
     Sources,
     Tokens,
+    Users,
+    Organisations,
+    Sessions,
+    Devices,
+    Grants,
+    Owners,
     Queues,
     PolicyCounts,
     Dependencies,

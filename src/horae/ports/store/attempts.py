@@ -8,7 +8,19 @@ from typing import Protocol
 
 from horae.core.model import Cursor, Phase
 from horae.core.runs.calls import Calls
-from horae.core.runs.orders import Assignment, Backlog, Finished, Held, LockRequest, Queued, Result, Waiting, Want
+from horae.core.runs.orders import (
+    Assignment,
+    Backlog,
+    Finished,
+    Held,
+    LockRequest,
+    Order,
+    Queued,
+    Result,
+    Started,
+    Waiting,
+    Want,
+)
 
 NO_CALLS: Mapping[int, Calls] = MappingProxyType({})
 
@@ -35,6 +47,12 @@ class Attempts(Protocol):
         While the database is made to keep very many runs that have ended, a run that comes before the last that was
         claimed may be overlooked for a second: see `look_again`.
         """
+
+    async def enqueue_started(self, order: Order, want: Want, labels: Sequence[str]) -> Started | None:
+        """Carry out an order that may start at once (as Runs.enqueue), and give its run to the node that wants it, as
+        `claim` would give it the next moment. None: nothing was done, because something is in the way: a run of this
+        kind waits already, the queue gives nothing to nodes with these labels, the node has another session or is gone,
+        or what would keep `enqueue` from making a run."""
 
     async def look_again(self, labels: Sequence[str]) -> float | None:
         """After a claim with these labels: None, or the seconds after which another one may find what this one

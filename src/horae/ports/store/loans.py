@@ -12,19 +12,21 @@ from horae.core.runs.orders import Kept, Lend
 class Loans(Protocol):
     """Runs that workers outside Horae work on."""
 
-    async def lend(self, kinds: Sequence[str], lend: Lend, run_id: int | None = None) -> Loan | None:
+    async def lend(
+        self, kinds: Sequence[str], lend: Lend, run_id: int | None = None, org: int | None = None
+    ) -> Loan | None:
         """As claim of one run of any of these kinds (or of that very run, if it is queued, whatever its kind), for a
         worker outside Horae: running, phase preparing, on loan until then. Runs that need labels or are pinned are
         not lent, unless asked for by id. So is one that is blocked(limit), if its limits allow it, and it asks for no
-        more of an agent than a slot. None when there is none."""
+        more of an agent than a slot. With `org`, only runs of its jobs. None when there is none."""
 
     async def lend_made_for(self, kinds: Sequence[str], lend: Lend, org: int, pin: str, limit: int) -> list[Loan]:
         """As lend, of up to `limit` runs at once: of jobs of one organisation that were made for somebody by the RPC
         contract, those with this pin too. Also of those that are blocked(limit), as far as the limits allow, as
         `claim_demanding` starts them; not those that ask for more of an agent than a slot."""
 
-    async def load_made_for(self, kinds: Sequence[str], pin: str, limit: int) -> list[int]:
-        """Queued runs that lend_made_for could give out, of every organisation, the most urgent first."""
+    async def load_made_for(self, kinds: Sequence[str], pin: str, org: int, limit: int) -> list[int]:
+        """Queued runs that lend_made_for could give out, the most urgent first."""
 
     async def renew_loan(
         self,

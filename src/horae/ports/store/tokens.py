@@ -1,4 +1,4 @@
-"""Tokens and sessions."""
+"""Tokens."""
 
 from __future__ import annotations
 
@@ -23,12 +23,3 @@ class Tokens(Protocol):
 
     async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
         """Mark it revoked; one that was revoked before keeps its moment. None when there is no such token."""
-
-    async def add_session(self, token_id: int, hash: str, at: Moment, expires_at: Moment) -> int:
-        """Keep a session of a token; answers its id. Those that have expired go."""
-
-    async def get_session(self, session_id: int) -> tuple[int, str, Moment] | None:
-        """(token, hash, when it expires); None when there is none."""
-
-    async def end_session(self, session_id: int) -> None:
-        """It is gone. What is not there is no error."""

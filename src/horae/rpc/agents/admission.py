@@ -33,7 +33,7 @@ from horae.rpc.agents.intake import DEFAULT_LIMITS, Limits
 from horae.rpc.agents.naming import Naming
 from horae.rpc.agents.session import HELLO_SECONDS, LEAVE_SECONDS, Session
 from horae.rpc.callers import address_of
-from horae.service.access import refuse_beyond
+from horae.service.access.bounds import refuse_beyond
 from horae.service.batching import Coalescer
 from horae.service.execution import Execution, ExecutionStore
 from horae.wire.generated import agents_pb2 as pb

@@ -18,10 +18,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -48,6 +48,7 @@ from horae.service.agent.workload import Successor, Workload
 from horae.service.results import make_sound
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 RUNS_PER_CLAIM = 1000  # in one statement
 MOST_UNREPORTED = 20_000  # results waiting for the service beyond which nothing more is claimed
@@ -85,6 +86,13 @@ def read_assignment(a: Assignment) -> Instructions:
     if a.source is None:
         return read
     return read._replace(spec={**read.spec, "source": msgspec.json.decode(a.source)})
+
+
+class Made(NamedTuple, Generic[T]):
+    """A run that is given to whoever makes it."""
+
+    answer: T
+    ours: Sequence[Assignment] | None = ()  # None: there may be something, and we do not know what
 
 
 class Agent:
@@ -218,19 +226,50 @@ class Agent:
             return 0
         life = self.leash.life
         claimed = await self._claim(capacity)
-        found = Counter(a.kind for a in claimed)
+        found = Counter([a.kind for a in claimed])
         self.workload.hungry -= {kind for kind, limit in capacity.items() if found[kind] < limit}
         return await self._take(claimed, life) if claimed else 0
 
     async def _claim(self, capacity: Mapping[str, int]) -> list[Assignment]:
-        self.leash.is_claiming = True
+        self.leash.claims += 1
         try:
             return await self._link.claim(capacity, dict(self.workload.free_resources))
         except Unavailable:
             self.leash.in_doubt = True
             raise
         finally:
-            self.leash.is_claiming = False
+            self.leash.claims -= 1
+
+    # ── what starts as it is made ──
+    def may_take_new(self, kind: str) -> bool:
+        """Return whether a run that is being made could start here: a slot is free, as far as we know nothing waits for
+        it, and no claim is under way that may bring something for it."""
+        leash, workload = self.leash, self.workload
+        is_sure = not (leash.claims or leash.in_doubt or leash.is_over or leash.agreeing.locked())
+        is_sated = kind in workload.free and kind not in workload.hungry
+        return is_sure and is_sated and self.capacity(kind) > 0 and self.delivery.waiting <= MOST_UNREPORTED
+
+    async def take_new(self, kind: str, make: Callable[[], Awaitable[Made[T]]]) -> T:
+        """Start a run as soon as it is made, and return what came of making it. Its slot is kept meanwhile. It is
+        ours from the moment that it is made: should the answer be lost, we are in doubt, as after a claim."""
+        leash, free = self.leash, self.workload.free
+        async with leash.agreeing:
+            life = leash.life
+            free[kind] -= 1
+            leash.claims += 1
+            try:
+                made = await make()
+                if made.ours:
+                    await self._take(made.ours, life)
+                elif made.ours is None:
+                    leash.doubt()
+            except BaseException:
+                leash.doubt()
+                raise
+            finally:
+                free[kind] += 1
+                leash.claims -= 1
+        return made.answer
 
     async def _take(self, claimed: Sequence[Assignment], life: int) -> int:
         """Start what was claimed, or hand it back: nothing that is ours may lie about unstarted."""
@@ -244,8 +283,8 @@ class Agent:
         if self.draining or self.health.ailment or life != self.leash.life or self.leash.is_over:
             self._hand_back([a for a, _ in read])
             return 0
-        if any(told.asks_more for _, told in read):
-            read = self._within_room(read)
+        if demanding := [a for a, told in read if told.asks_more]:
+            read = self._within_room(read, demanding)
         fresh: dict[str, list[tuple[Assignment, Instructions]]] = {}
         held = self.workload.held
         for each in read:
@@ -258,11 +297,14 @@ class Agent:
             self._start(self._executors[kind], works, previous)
         return len(read)
 
-    def _within_room(self, read: list[tuple[Assignment, Instructions]]) -> list[tuple[Assignment, Instructions]]:
+    def _within_room(
+        self, read: list[tuple[Assignment, Instructions]], demanding: Sequence[Assignment]
+    ) -> list[tuple[Assignment, Instructions]]:
         """Return what we have room for; the rest is handed back, with the reason. Most ask for a slot alone, and those
-        were claimed for free ones: they are only counted."""
-        plain = Counter(a.kind for a, told in read if not told.asks_more)
-        beyond = self.workload.beyond_room([a for a, told in read if told.asks_more], plain)
+        were claimed for free ones: but for the `demanding` they are only counted."""
+        plain = Counter([a.kind for a, _ in read])
+        plain.subtract([a.kind for a in demanding])
+        beyond = self.workload.beyond_room(demanding, plain)
         if not beyond:
             return read
         self._hand_back(beyond, Reason.LIMIT, f"the agent {self.node.name} has less free than it asks for")
@@ -287,7 +329,7 @@ class Agent:
 
     def _start_successor(self, run_id: int) -> None:
         executor, a, previous = self.workload.pop_successor(run_id)
-        if self.draining or self.health.ailment or not self.leash.is_joined:
+        if self.draining or self.health.ailment or not self.leash.is_joined or self.leash.is_over:
             self._hand_back([a])
         else:
             self._start(executor, [(a, read_assignment(a))], {} if previous is None else {a.job_id: previous})
@@ -372,7 +414,8 @@ class Agent:
         make_sound(result)
         if (secrecy := self._secrecies.pop(run_id, None)) is not None:
             secrecy.hide(result)
-        self._spans.end(result, self._clock.now())
+        if self._spans.is_telling:
+            self._spans.end(result, self._clock.now())
         kind = running.executor.kind
         delivery.add(_handed_back(result) if workload.was_let_go(run_id) else result)
         if run_id in workload.successors:

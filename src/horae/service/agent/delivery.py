@@ -102,7 +102,7 @@ class Delivery:
         return list(islice(ready if unsettled else self._results.values(), RESULTS_PER_REPORT))
 
     def _forget(self, batch: Sequence[Result]) -> None:
-        sent = [_fenced(result) for result in batch]
+        sent = [(result.run_id, result.fence) for result in batch]
         self._workload.release(sent)
         for attempt in sent:
             del self._results[attempt]

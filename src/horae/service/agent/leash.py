@@ -12,6 +12,8 @@ else was allowed to start it; and it is renewed only when all that is not ours i
 
 from __future__ import annotations
 
+import asyncio
+
 from horae.core.model import Node, OperatorWish
 from horae.core.runs.holdings import Fenced, Holding, holding_of
 from horae.ports.clock import Clock
@@ -53,9 +55,10 @@ class Leash:
         self.installation = ""  # whose runs these are (core.runs.traces)
         self.trace_ratio: float | None = None  # of which traces the service tells
         self.is_joined = False
-        self.life = 0  # how often the service gave us up
+        self.life = 0  # begun when the service gave us up, or the lease was over: what an earlier one claimed is stale
         self.in_doubt = False  # a claim broke off, or the books differ: runs may be ours without our knowing
-        self.is_claiming = False  # what a claim is about to bring is not held yet
+        self.claims = 0  # under way: what one is about to bring is not held yet
+        self.agreeing = asyncio.Lock()  # on what is ours; held too while a run is made that is to be ours
         self.cordoned = False  # by its operator: what runs goes on, nothing new is taken
 
     @property
@@ -104,6 +107,7 @@ class Leash:
         self._trusted_until = sent + self._lease * TRUSTED_SHARE
         self._keeper.renew(self._trusted_until - self._clock.elapsed())
         if was_over:
+            self.life += 1
             self._ask_for_more()
 
     async def beat(self) -> None:
@@ -120,8 +124,7 @@ class Leash:
             return
         self._renew(sent)
         if answer.in_doubt:
-            self.in_doubt = True
-            self._workload.slot_freed.set()
+            self.doubt()
         self._set_cordoned(answer.wanted is not OperatorWish.LIVE)
         self._workload.cancel(answer.cancel)
 
@@ -151,13 +154,19 @@ class Leash:
     async def clear_doubt(self) -> None:
         """Agree with the service on what is ours. Only between claims: what one is about to bring is not held yet.
         Should a claim that broke off have its effect later still, the beats find it."""
-        self.in_doubt = False
-        try:
-            strangers = await self._link.disown(self._attempts())
-        except BaseException:
-            self.in_doubt = True
-            raise
-        self._workload.drop_strangers(strangers)
+        async with self.agreeing:
+            self.in_doubt = False
+            try:
+                strangers = await self._link.disown(self._attempts())
+            except BaseException:
+                self.in_doubt = True
+                raise
+            self._workload.drop_strangers(strangers)
+
+    def doubt(self) -> None:
+        """Runs may be ours without our knowing."""
+        self.in_doubt = True
+        self._workload.slot_freed.set()
 
     def _attempts(self) -> list[Fenced]:
         """Return all that is ours, as far as we know: what runs, what waits for our own copy to end, what is to
@@ -167,7 +176,7 @@ class Leash:
     def _holding(self, now: float) -> Holding | None:
         """Return what we hold, for the service to compare. While something is under way the two sides differ as a rule,
         so nothing is said then; but not for long, because under load something always is."""
-        is_busy = self.is_claiming or self._delivery.is_reporting
+        is_busy = self.claims or self._delivery.is_reporting
         if is_busy and now - self._compared_at < self._lease / 3:
             return None
         self._compared_at = now

@@ -20,6 +20,11 @@ class AttemptSpans:
         self._node = node
         self._held: dict[int, tuple[Assignment, str]] = {}  # run → its attempt and trace, of those that are told of
 
+    @property
+    def is_telling(self) -> bool:
+        """Whether any attempt is told of."""
+        return bool(self._held)
+
     def begin(self, a: Assignment, installation: str, ratio: float | None) -> tuple[str, bool]:
         """Return the traceparent of what an attempt starts, where it is not that of its run alone, and whether its
         steps are told of. `ratio` is that of the service; None: it tells of none."""

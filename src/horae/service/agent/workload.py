@@ -93,11 +93,14 @@ class Workload:
     def hold(self, executor: Executor, claimed: Sequence[Assignment], timeouts: Sequence[float | None]) -> None:
         """Runs of one kind. `timeouts` are what is left of each, in seconds."""
         loop, plain = asyncio.get_running_loop(), 0
+        known: dict[str, Asks] = {}  # by policy: a batch has few
         for a, timeout in zip(claimed, timeouts, strict=True):
             timer = None
             if timeout is not None:
                 timer = loop.call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
-            asks = self._asks_for(a)
+            asks = known.get(a.policy)
+            if asks is None:
+                asks = known[a.policy] = self._asks_for(a)
             if asks:
                 self._take(executor, asks)
             else:

@@ -151,7 +151,7 @@ class AlertDefinitions:
 async def send(teller: Teller, secrets: Secrets, channel: Channel, message: Any, key: str) -> None:
     """Send a message with the secrets that its channel names. Undelivered where one is not there."""
     names = channel.secrets
-    values = await secrets.resolve(channel.org, names) if names else {}
+    values = await secrets.resolve(channel.org, names, f"channel {channel.name}") if names else {}
     for name in names:
         if values.get(name) is None:
             raise Undelivered(missing_words(name, values))

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from horae.core.members import node_name, plain_name
+from horae.core.members import is_for, node_name, plain_name
 from horae.core.model import SECOND, Attempt, Job, Json, Loan, Node, NodeState, OperatorWish, Phase, Reason, Run, State
 from horae.core.runs.orders import Kept, Lend
 from horae.core.runs.stages import outside_pin
@@ -149,19 +149,20 @@ class Dispatching:
         call = self._dialect(node).health()
         return None if call is None else await self._post(node, call)
 
-    async def candidates(self, contract: str) -> list[Node]:
-        """Workers of a contract that are live, can be called and have room, the least loaded first."""
+    async def candidates(self, contract: str, org: int | None = None) -> list[Node]:
+        """Workers of a contract that are live, can be called and have room, the least loaded first; with `org`, those
+        that work for it."""
         held = await self._held()
-        nodes = await self.callable_workers(contract)
+        nodes = [node for node in await self.callable_workers(contract) if is_for(node, org)]
         return sorted((n for n in nodes if held.get(n.name, 0) < capacity(n)), key=lambda n: _load(n, held))
 
     async def callable_workers(self, contract: str) -> list[Node]:
         """Workers of a contract that are live and can be called, with room or without."""
         return [node for node in await self._members.members("agent") if _is_callable(node, contract)]
 
-    async def choose(self, contract: str) -> Node:
-        """Return the worker with the most room."""
-        found = await self.candidates(contract)
+    async def choose(self, contract: str, org: int) -> Node:
+        """Return the worker of an organisation with the most room."""
+        found = await self.candidates(contract, org)
         if not found:
             message = "no registered agent has room for it, and others may not have it"
             raise Unavailable(message, code="E_AT_CAPACITY", hint="it waits for one")
@@ -320,7 +321,7 @@ class Dispatching:
 
     async def _send_on(self, job: Job, run: Run, dialect: Dialect, silent: set[str]) -> bool:
         """Return whether it need not wait: a worker has it, or somebody else saw to it."""
-        while nodes := [n for n in await self.candidates(dialect.name) if n.name not in silent]:
+        while nodes := [n for n in await self.candidates(dialect.name, job.org) if n.name not in silent]:
             try:
                 await self.dispatch(job, run, nodes[0])
             except (Conflict, NotFound):

@@ -47,9 +47,10 @@ class Lending:
         self._jobs = jobs
         self._execution = execution
 
-    async def lend(self, kinds: Sequence[str], *, worker: str, seconds: float) -> Lent | None:
-        """Return the next run of these kinds, for a worker that asks for one; None when there is nothing to do."""
-        while (loan := await self._store.lend(kinds, await self._until(worker, seconds))) is not None:
+    async def lend(self, kinds: Sequence[str], *, worker: str, seconds: float, org: int | None = None) -> Lent | None:
+        """Return the next run of these kinds, for a worker that asks for one; None when there is nothing to do. With
+        `org`, only of its jobs: they come with their secrets."""
+        while (loan := await self._store.lend(kinds, await self._until(worker, seconds), org=org)) is not None:
             lent = Lent(await self._jobs.get(loan.job_id), await self._jobs.get_run(loan.run_id))
             if await self._may_begin(lent) and (job := await self._execution.open_lent(lent.job, lent.run)):
                 return Lent(job, lent.run)

@@ -14,8 +14,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Protocol
 
-from horae.core.members import PREFIX, Role, is_external, node_name, plain_name
-from horae.core.model import Moment, Node, NodeState, OperatorWish
+from horae.core.members import PREFIX, Role, is_external, is_for, node_name, org_label, org_of, plain_name
+from horae.core.model import DEFAULT_ORG, Moment, Node, NodeState, OperatorWish
 from horae.errors import Conflict, NotFound
 from horae.ports.store.cluster import Nodes, Segments
 from horae.ports.store.moments import StoreClock
@@ -48,14 +48,20 @@ class ExternalMembers:
         self.moves = 0  # times that segments changed hands on somebody's word
 
     async def join(
-        self, role: Role, name: str, *, address: str = "", slots: int = 0, labels: tuple[str, ...] = ()
-    ) -> Node:
+        self, role: Role, name: str, *, address: str = "", slots: int = 0, labels: tuple[str, ...] = (),
+        org: int = DEFAULT_ORG,
+    ) -> Node:  # fmt: skip
         """Register, or appear again; who is here already stays as it was, but for what is said anew. `labels` are
-        name=value, for whoever registers to find again: nothing is matched with them."""
+        name=value, for whoever registers to find again: nothing is matched with them. A name belongs to the
+        organisation that had it first, and who has it works for that one alone."""
         if (own := await self._own(role, name)) is not None:
             return own
         now = await self._store.now()
         known = await self._find(role, name)
+        if known is not None and org_of(known) != org:
+            raise Conflict(f"the name {name} is taken", hint="register under another one")
+        if org != DEFAULT_ORG:
+            labels = (*labels, org_label(org))
         node = Node(
             name=node_name(role, name), roles=(PREFIX + role,), kinds=(), labels=labels, slots=slots,
             version=self._version, address=address, started_at=known.started_at if known else now, heartbeat_at=now,
@@ -70,20 +76,22 @@ class ExternalMembers:
         self._queue.announce("nodes")
         return await self.get(role, name)
 
-    async def beat(self, role: Role, name: str, *, busy: int | None = None, slots: int | None = None) -> Node:
+    async def beat(
+        self, role: Role, name: str, *, busy: int | None = None, slots: int | None = None, org: int | None = None
+    ) -> Node:
         """A sign of life; one that was given up is back with it."""
-        known = await self.get(role, name)
+        known = await self.get(role, name, org=org)
         if not is_external(known):
             return await self._own(role, name) or known  # it beats by itself
         changed = slots is not None and slots != known.slots
         if changed or await self._store.beat(known.name, known.busy if busy is None else busy) is None:
-            await self.join(role, name, slots=slots or 0)
+            await self.join(role, name, slots=slots or 0, org=org_of(known))
             await self._store.beat(known.name, busy or 0)
         return await self.get(role, name)
 
-    async def leave(self, role: Role, name: str, *, in_peace: bool = True) -> None:
+    async def leave(self, role: Role, name: str, *, in_peace: bool = True, org: int | None = None) -> None:
         """Go: `drained` tells one that went in peace from one that fell silent, or was found to be ill."""
-        known = await self.get(role, name)
+        known = await self.get(role, name, org=org)
         if not is_external(known):
             raise Conflict(
                 f"{name} is a process of Horae, which leaves when it is stopped",
@@ -94,9 +102,10 @@ class ExternalMembers:
         await self._store.retire_node(known.name, NodeState.GONE)
         self._queue.announce("due")
 
-    async def get(self, role: Role, name: str) -> Node:
+    async def get(self, role: Role, name: str, *, org: int | None = None) -> Node:
+        """Return a member; with `org`, those that registered for others do not exist."""
         found = await self._find(role, name)
-        if found is None:
+        if found is None or not is_for(found, org):
             raise NotFound(f"there is no {role} {name}", hint="register it first")
         return found
 

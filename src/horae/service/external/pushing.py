@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from horae.core.definitions import Idempotency
-from horae.core.members import plain_name
+from horae.core.members import org_of, plain_name
 from horae.core.model import Job, Node, Run
 from horae.core.runs.stages import RPC, outside_pin
 from horae.errors import Conflict, Error, NotFound, Unavailable
@@ -79,10 +79,15 @@ class Pushing:
     # ── dispatch ──
     async def push(self) -> bool:
         """Send what waits to workers with room; return whether there was any."""
-        places = await self._places()
-        waiting = await self._store.load_made_for(FOR_USERS, outside_pin(RPC), len(places)) if places else []
-        await asyncio.gather(*(self._send(*each) for each in zip(waiting, places, strict=False)))
-        return bool(waiting)
+        places: dict[int, list[Node]] = {}
+        for node in await self._places():
+            places.setdefault(org_of(node), []).append(node)
+        sent: list[tuple[int, Node]] = []
+        for org, nodes in places.items():
+            waiting = await self._store.load_made_for(FOR_USERS, outside_pin(RPC), org, len(nodes))
+            sent += zip(waiting, nodes, strict=False)
+        await asyncio.gather(*(self._send(*each) for each in sent))
+        return bool(sent)
 
     async def _places(self) -> list[Node]:
         """Free places, worker by worker in turn, the least loaded first."""
@@ -107,7 +112,7 @@ class Pushing:
     async def send_to(self, job: Job, run: Run | None, worker: str, idempotency: Idempotency | None) -> Run:
         """Send a job to this worker: the run that waits, or one that is made for it. Unavailable where the worker does
         not take it; then what was made for it ends."""
-        node = await self._members.get("agent", worker)
+        node = await self._members.get("agent", worker, org=job.org)
         if run is None:
             latest = (await self._jobs.standing([job.id]))[job.id].latest
             run = latest if latest is not None and not latest.state.is_terminal else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import NoReturn
 
-from horae.core.members import node_name, plain_name
+from horae.core.members import is_for, node_name, plain_name
 from horae.core.model import Job, JobFilter, Json, Loan, Node, NodeState, Phase, Run, Standing, State
 from horae.core.runs.orders import Lend
 from horae.core.runs.stages import Stage, is_kept_outside, job_stage, outside_pin, run_stage
@@ -112,7 +112,7 @@ class Transitions:
             await self._let_go(job, worker)
             _refuse(job, now, Stage.RUNNING)
         if worker is not None and worker != loan.worker and run.phase is Phase.PREPARING and not is_agent(loan.worker):
-            await self._refuse_stranger(worker)
+            await self._refuse_stranger(worker, job.org)
             loan = await self._lending.pass_on(loan, Lend(worker, loan.until_at, outside_pin(SEGMENTS_CONTRACT)))
         _refuse_other(job, loan, worker, attempt)
         await self._lending.report(
@@ -128,9 +128,9 @@ class Transitions:
         if run is not None and loan is not None and worker in (None, loan.worker):
             await self._lending.finish(run.id, loan.attempt, State.CANCELLED, message="its job was cancelled")
 
-    async def _refuse_stranger(self, worker: str) -> None:
+    async def _refuse_stranger(self, worker: str, org: int) -> None:
         agents = await self._members.members("agent")
-        if not any(node.name == worker and node.state == NodeState.LIVE for node in agents):
+        if not any(node.name == worker and node.state == NodeState.LIVE and is_for(node, org) for node in agents):
             raise Conflict(f"agent {plain_name(worker)} is not registered, or fell silent", hint="register it first")
 
     async def end(
@@ -176,7 +176,7 @@ class Transitions:
         if now not in (Stage.WAITING, Stage.FIRED):
             _refuse(job, now, Stage.RUNNING)
         if agent is None and run is not None and is_kept_outside(run):
-            agent = await self._dispatching.choose(SEGMENTS_CONTRACT)
+            agent = await self._dispatching.choose(SEGMENTS_CONTRACT, job.org)
         if agent is None:
             await self._dispatch_here(job, run, now)
             return

@@ -34,7 +34,7 @@ from typing import Protocol
 from horae.core.members import is_external_name
 from horae.core.model import SECOND, Moment, Overlap
 from horae.core.runs.ledger import FiringPlan, account, account_one, missed_since, offered_until
-from horae.core.runs.orders import NEVER, Due, Fire, Fired
+from horae.core.runs.orders import NEVER, Due, Fire, Fired, NewRun, concern_others, highest_overlap
 from horae.core.work.kinds import BY_SERVERS
 from horae.errors import Unavailable
 from horae.ports.clock import Clock
@@ -374,18 +374,23 @@ class Firing:
         self._count(fires, fired.advanced)
         passed = sum(len(fire.passed) for fire in fires if fire.passed and fire.trigger_id in fired.advanced)
         self._metrics.passed += fired.skipped + passed
-        if any(fire.run.demand is not None for fire in fires):
-            self._queue.announce("limits")
-            self._queue.announce("runs")
-        if fired.queued or any(fire.run.overlap >= Overlap.QUEUE for fire in fires):  # a successor may be free to go
-            self._queue.announce("runs")
-        if any(fire.run.overlap == Overlap.REPLACE for fire in fires):
-            self._queue.announce("cancel")
-        if any(fire.run.kind in BY_SERVERS or fire.run.concerns_others for fire in fires):
-            self._queue.announce("endings")
+        self._announce([fire.run for fire in fires], fired)
         if fired.stale:
             fires = self._give_up(fires, fired.stale)
         self._follow_up(fires, fired)
+
+    def _announce(self, runs: Sequence[NewRun], fired: Fired) -> None:
+        """Tell those who wait for such runs."""
+        overlap = highest_overlap(runs)
+        if [run for run in runs if run.demand is not None]:
+            self._queue.announce("limits")
+            self._queue.announce("runs")
+        if fired.queued or overlap >= Overlap.QUEUE:  # a successor may be free to go
+            self._queue.announce("runs")
+        if overlap == Overlap.REPLACE:
+            self._queue.announce("cancel")
+        if concern_others(runs) or not BY_SERVERS.isdisjoint([run.kind for run in runs]):
+            self._queue.announce("endings")
 
     def _count(self, fires: Sequence[Fire], advanced: Collection[int]) -> None:
         """Each moment once, when it is accounted for: however often it was looked at before."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
 
 from horae.core.insight.arrivals import Window
 from horae.core.insight.forecast import JOB, OWNER, QUEUE, Forecast, forecast
-from horae.core.insight.planned import Places
+from horae.core.insight.planned import Follower, Places
 from horae.core.model import SECOND, Moment
 from horae.errors import Invalid
 from horae.ports.store.cluster import Nodes
-from horae.ports.store.history import Plans
+from horae.ports.store.definitions import Definitions
+from horae.ports.store.history import Durations, Plans
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.queues import Queues
 
@@ -28,10 +29,11 @@ FARTHEST = 366 * 86_400 * SECOND  # ahead of now
 MOST_TRIGGERS = 1_000_000
 MOST_FOLLOWERS = 10_000
 MOST_ITEMS = 1000
+SHARE_DIGITS = 4
 
 
-class ForecastStore(Plans, Nodes, Queues, StoreClock, Protocol):
-    """Triggers and durations, the agents there are, and queues."""
+class ForecastStore(Plans, Durations, Definitions, Nodes, Queues, StoreClock, Protocol):
+    """Triggers and durations, names of jobs, the agents there are, and queues."""
 
 
 class _Asked(NamedTuple):
@@ -73,9 +75,17 @@ class Forecasting:
             places = Places(
                 await self._store.list_nodes(), await self._store.list_queues(), await self._store.count_queued()
             )
-            return await asyncio.to_thread(
-                forecast, window, planned, followers, places, by=asked.by, org=asked.org, limit=asked.limit
+            found = await asyncio.to_thread(
+                forecast, window, planned, followers, places, await self._shares(followers), by=asked.by, org=asked.org,
+                limit=asked.limit,
             )  # fmt: skip
+        return found.named(await self._store.load_job_names(sorted(found.jobs())))
+
+    async def _shares(self, followers: Sequence[Follower]) -> dict[int, float]:
+        """Return which share of the runs of jobs that others follow succeeds."""
+        heard = {job_id for it in followers for job_id, _ in it.heard}
+        known = await self._store.load_baselines(sorted(heard)) if heard else {}
+        return {job_id: round(one.share, SHARE_DIGITS) for job_id, one in known.items()}
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ from horae.ports.store.runs import Runs
 from horae.ports.store.signals import Signals
 from horae.ports.transport import Peers
 from horae.service.cluster.coordination import LEADER, patience
-from horae.service.lines import find_lines, find_tail, size_of
+from horae.service.lines import Index, Looked, find_lines, find_tail, index_lines, match_lines, size_of
 from horae.service.metrics import Metrics
 
 STALLED_AFTER = 60 * SECOND  # a due moment this old means that firing does not get through
@@ -38,6 +38,7 @@ FOLLOW_SLICE = 256 * 1024  # bytes of a log given at once
 ARTIFACT_PIECE = 1024 * 1024  # bytes of an artifact given at once
 SHOWN_RUNS = 20  # of the overview
 SHOWN_DUE = 12
+LOOKED_AT_DUE = 120  # of all organisations, for those of one
 READY_SECONDS = 2.0  # for which strangers are told the same
 CENSUS_SECONDS = 10.0  # for which /metrics shows the same of the store
 CENSUS_PATIENCE = 3.0  # seconds that it waits for the store
@@ -153,6 +154,24 @@ class Insight:
         """Return an attempt (the latest, unless named), and where its last lines begin."""
         number, refs = await self._parts(run, attempt)
         return number, await find_tail(partial(self._read_parts, refs), lines)
+
+    async def index_log(self, run_id: int, attempt: int | None, offset: int, line: int) -> tuple[Run, int, Index]:
+        """Return where the lines of a log lie, as far as was looked, and of which attempt."""
+        run = await self._run(run_id)
+        number, refs = await self._parts(run, attempt)
+        return run, number, await index_lines(partial(self._read_parts, refs), offset, line)
+
+    async def log_size(self, run_id: int, attempt: int | None) -> tuple[int, int]:
+        """Return an attempt (the latest, unless named) and how many bytes its log has."""
+        number, refs = await self._parts(await self._run(run_id), attempt)
+        return number, await size_of(partial(self._read_parts, refs))
+
+    async def match_log(
+        self, run_id: int, text: str, *, attempt: int | None, offset: int, line: int, limit: int
+    ) -> tuple[int, Looked]:
+        """Return lines of a log that hold a text, as far as was looked, and of which attempt."""
+        number, refs = await self._parts(await self._run(run_id), attempt)
+        return number, await match_lines(partial(self._read_parts, refs), offset, line, limit, text)
 
     async def _slice(self, run: Run, attempt: int | None, offset: int, limit: int) -> LogSlice:
         number, refs = await self._parts(run, attempt)
@@ -285,21 +304,37 @@ class Insight:
         return run
 
     # ── the whole ──
-    async def overview(self) -> Overview:
+    async def overview(self, org: int | None = None) -> Overview:
+        """With `org`, only its jobs, triggers and runs; what is counted is of all."""
         census = await self._count()
-        recent = await self._store.list_runs(RunFilter(), None, SHOWN_RUNS)
-        rows = await self._store.load_due(range(SEGMENTS), (-1, 0), NEVER, SHOWN_DUE)
-        due = [await self._store.get_trigger(row.trigger_id) for row in rows]
+        recent = await self._store.list_runs(RunFilter(org=org), None, SHOWN_RUNS)
+        unreadable = self._metrics.unreadable()
+        own = await self._of_org(org, list(unreadable))
         return Overview(
             census=census,
             nodes=await self._store.list_nodes(),
             segments=await self._store.load_segments(),
             recent=recent.items,
-            due=[trigger for trigger in due if trigger is not None],
+            due=await self._next_due(org),
             node=self.node,
             behind=self._metrics.behind(),
-            unreadable=self._metrics.unreadable(),
+            unreadable={trigger_id: unreadable[trigger_id] for trigger_id in own},
         )
+
+    async def _next_due(self, org: int | None) -> list[Trigger]:
+        """Return the soonest. Those of an organisation are found among the soonest of all: of very many there may be
+        fewer than there are."""
+        looked_at = SHOWN_DUE if org is None else LOOKED_AT_DUE
+        rows = await self._store.load_due(range(SEGMENTS), (-1, 0), NEVER, looked_at)
+        own = await self._of_org(org, [row.trigger_id for row in rows])
+        return [one for id_ in own[:SHOWN_DUE] if (one := await self._store.get_trigger(id_)) is not None]
+
+    async def _of_org(self, org: int | None, trigger_ids: Sequence[int]) -> Sequence[int]:
+        """Return those that belong to an organisation, in their order."""
+        if org is None or not trigger_ids:
+            return trigger_ids
+        ours = {one.trigger_id for one in await self._store.load_definitions(trigger_ids) if one.org == org}
+        return [id_ for id_ in trigger_ids if id_ in ours]
 
     async def _count(self) -> Census:
         """Return a census; what /metrics shows of the store is as old as the last one."""
@@ -331,6 +366,11 @@ class Insight:
             return found
         is_heard = life_of(found, await self._store.now(), patience(self._lease)) in (Life.ONLINE, Life.RESERVED)
         return found if is_heard else None
+
+    async def leader_term(self) -> int:
+        """Return how often somebody was elected."""
+        lease = await self._store.get_lease(LEADER)
+        return 0 if lease is None else lease.term
 
     async def is_ready(self) -> bool:
         """As readiness, for strangers: however many ask, it is looked at once in READY_SECONDS."""

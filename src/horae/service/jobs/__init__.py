@@ -40,11 +40,13 @@ from horae.ports.transport import Queue, Topic
 from horae.ports.work import HandlerSchemas
 from horae.service.jobs.admission import Admission
 from horae.service.jobs.callbacks import Callbacks
+from horae.service.jobs.cancels import Cancels
 from horae.service.jobs.changes import TRIES, Changes, Submitted
 from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.data import DataCheck
 from horae.service.jobs.due import DueMoments, Upcoming
 from horae.service.jobs.following import Following
+from horae.service.jobs.glances import Glances, GlancesStore
 from horae.service.jobs.offers import Offers
 from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
@@ -62,7 +64,7 @@ from horae.service.secrets.sealing import Sealing
 
 class JobStore(
     LimitsStore, SignalsStore, Moments, Flows, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
-    Dependencies, Protocol,
+    Dependencies, GlancesStore, Protocol,
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
 
@@ -86,6 +88,7 @@ class Jobs:
         self._admission = Admission(self.queues, Quotas(store, most_waiting))
         self.orders = Orders(store, queue, self._data, self._admission, self._placing)
         self.reruns = Reruns(store, self.orders)
+        self.cancels = Cancels(store, queue)
         self.workflows = WorkflowRuns(store, self.orders)
         self.signals = Signals(store, queue)
         self.callbacks = Callbacks(self.signals, self._sealing)
@@ -98,6 +101,7 @@ class Jobs:
         self.overdue = Overdue(store, self._changes)
         self.offers = Offers(store)
         self.tasks = Tasks(store, store, store)
+        self.glances = Glances(store)
 
     # ── submit ──
     async def submit(

@@ -11,11 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
+import msgspec
+
+from horae.core.audit import changes_of
 from horae.core.definitions import Idempotency, Receipt, Save
-from horae.core.model import SECOND, Job, Moment
+from horae.core.model import SECOND, Job, Json, Moment
 from horae.core.runs.orders import Cancelled
 from horae.core.work import kinds, webhooks
+from horae.core.work.policies import policy_text
 from horae.errors import Conflict, NotFound, Stale
+from horae.ports import deeds
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
 from horae.ports.store.runs import Runs
@@ -109,6 +114,7 @@ class Changes:
             if robbed := robbed_triggers(before, after, now):
                 tries -= not await self._due.fire(before, robbed, now)
                 continue
+            deeds.note(kind="job", subject=str(job_id), change=_changed(before, after))
             receipt = await self._store.save_job(after, before.version, idempotency)
             if receipt is not None:
                 self.announce_due([after], now)
@@ -182,6 +188,24 @@ class Changes:
             self._queue.announce("due")
         if any(job.followed or job.policy.after for job in jobs):
             self._queue.announce("endings")  # runs may wait for what has changed
+
+
+def _changed(before: Job, after: Job) -> str:
+    """Return what is different, for the audit log."""
+    return changes_of(_told(before), _told(after))
+
+
+def _told(job: Job) -> Json:
+    """Return what people decide about a job; of secrets, nothing."""
+    triggers = {
+        str(t.id): {"schedule": webhooks.shown(t.schedule), "enabled": t.enabled, "data": t.data, "name": t.name}
+        for t in job.triggers
+    }
+    return {
+        "name": job.name, "key": job.key, "kind": job.kind, "paused": job.paused, "triggers": triggers,
+        "policy": msgspec.json.decode(policy_text(job.policy)), "spec": kinds.shown_spec(job.kind, job.spec),
+        "annotations": job.annotations,
+    }  # fmt: skip
 
 
 def refuse_mismatch(receipt: Receipt) -> None:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from horae.core.audit import Deed
 from horae.core.definitions import Idempotency
 from horae.core.fields import Problems
 from horae.core.hooks import hash_of
@@ -29,6 +30,7 @@ class Request:
     owner: str
     org: int
     idempotency: Idempotency | None
+    deed: Deed | None = None
 
 
 def job_from_draft(draft: Draft, job_id: int, trigger_ids: Iterator[int], request: Request, now: Moment) -> Job:

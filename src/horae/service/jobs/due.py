@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from horae.core.model import SEGMENTS, Job, Moment, Overlap, Reason, Run, RunFilter, State, Trigger
 from horae.core.runs.ledger import FiringPlan, Unreadable, account, give_up, plan_firing
-from horae.core.runs.orders import NEVER, Definition, Due, Fire, Lend
+from horae.core.runs.orders import NEVER, Definition, Due, Fire, Lend, concern_others, highest_overlap
 from horae.core.work.kinds import BY_SERVERS
 from horae.errors import Conflict
 from horae.ports.store.definitions import Definitions
@@ -98,13 +98,14 @@ class DueMoments:
             for plan in (plans[row.trigger_id],)
         ])  # fmt: skip
         fired = await self._store.fire(fires, lend=lend) if fires else None
-        if any(fire.run.demand is not None for fire in fires):
+        runs = [fire.run for fire in fires]
+        if any(run.demand is not None for run in runs):
             self._queue.announce("limits")
         if fired is not None and fired.advanced:
             self._queue.announce("runs")
-        if any(fire.run.overlap == Overlap.REPLACE for fire in fires):
+        if highest_overlap(runs) == Overlap.REPLACE:
             self._queue.announce("cancel")
-        if any(fire.run.kind in BY_SERVERS or fire.run.concerns_others for fire in fires):
+        if concern_others(runs) or any(run.kind in BY_SERVERS for run in runs):
             self._queue.announce("endings")
         return [fire for fire in fires if fired is not None and fire.trigger_id in fired.advanced]
 

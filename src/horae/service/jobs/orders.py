@@ -25,6 +25,7 @@ from horae.core.runs.orders import Order
 from horae.core.time.moments import format_moment
 from horae.core.work.kinds import BY_SERVERS
 from horae.errors import Conflict, Error, NotFound, Unavailable
+from horae.ports import deeds
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.runs import Runs
 from horae.ports.transport import Queue
@@ -86,7 +87,6 @@ class Recipe(NamedTuple):
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-Enqueue = Callable[[list[Order], Group | None], Awaitable[Sequence[Receipt]]]
 
 
 class OrderBatch(NamedTuple):
@@ -130,15 +130,45 @@ class Orders:
         self._data = data
         self._queue = queue
         self._recipes: dict[Hashable, Recipe] = {}
-        self._waiting = Coalescer(store.enqueue, limit=BATCH)
+        self._waiting = Coalescer(self._enqueue_waiting, limit=BATCH)
+        self.start_at_once: Callable[[Order], Awaitable[Receipt | None]] | None = None  # by an agent of this process
         self.note_made: Callable[[Sequence[Run]], None] | None = None  # is told of runs that were made
 
     async def place(self, request: RunRequest, asker: Asker = ANYBODY) -> Run:
-        """Make one run; requests that wait together are one batch."""
-        answer = (await self._place({0: request}, asker, self._enqueue_one))[0]
-        if isinstance(answer, Error):
-            raise answer
-        return answer
+        """Make one run; requests that wait together are one batch. As _place, without the books of many."""
+        for _ in range(TRIES):
+            answer = await self._try_one(request, asker)
+            if isinstance(answer, Error):
+                raise answer
+            if answer is not None:
+                return answer
+        raise _contended(request)
+
+    async def _try_one(self, request: RunRequest, asker: Asker) -> Run | Error | None:
+        """As _try."""
+        name = _name(request.job, asker)
+        known = self._recipes.get(name)
+        if known is None:
+            recipe = (await self._read((request.job,), asker))[request.job]
+        else:
+            recipe = _visible(request.job, known, asker)
+        if isinstance(recipe, Error):
+            return recipe
+        if recipe.handler is not None and (wrong := await self._find_wrong({0: request}, {request.job: recipe})):
+            return wrong[0]
+        if not await self._admission.is_open(recipe) and (refused := await self._admission.admit({0: recipe})):
+            return refused[0]
+        order = _order(recipe, request, request.idempotency)
+        await self._placing.place([_candidate(recipe, order)])
+        if order.run.barred:
+            return _barred(recipe)
+        _name_subject([recipe])
+        receipt = await self._waiting.add((recipe, order))
+        if receipt.stale or not (receipt.ids or receipt.mismatch):
+            self._recipes.pop(name, None)
+        if receipt.stale:
+            return None
+        return _answer(recipe, receipt, await self._load([receipt]) if receipt.replayed else {})
 
     async def place_many(self, batches: AsyncIterator[OrderBatch], asker: Asker) -> list[Run | Error]:
         """As place_batches, of requests each for itself: for each its run, or why there is none."""
@@ -153,6 +183,7 @@ class Orders:
     ) -> AsyncGenerator[Answers, None]:
         """Make runs, a batch at a time, and yield what became of each batch; what is refused already stays so. Where
         the store fails on the way, what was not made says so; where it fails at once, nothing was made."""
+        deeds.note(is_bulk=True)
         is_first, failed = True, None
         async with aclosing(read_ahead(batches)) as coming:
             async for batch in coming:
@@ -176,7 +207,7 @@ class Orders:
                 return made
             batch = batch.read()
         requests = {number: each for number, each in enumerate(batch.requests) if isinstance(each, RunRequest)}
-        made_of = await self._place(requests, asker, self._store.enqueue, batch.promise) if requests else {}
+        made_of = await self._place(requests, asker, batch.promise) if requests else {}
         return [each if isinstance(each, Error) else made_of[number] for number, each in enumerate(batch.requests)]
 
     async def _place_alike(self, batch: AlikeBatch, asker: Asker) -> RunsAlike | None:
@@ -190,6 +221,9 @@ class Orders:
             return None
         order = _order(recipe, batch.request, None)
         await self._placing.place([_candidate(recipe, order)])
+        if order.run.barred:
+            return None  # one by one they are told why
+        _name_subject([recipe])
         made = await self._store.enqueue_alike(order, batch.data, batch.promise)
         if made is None:
             return None
@@ -206,21 +240,31 @@ class Orders:
             raise _missing(name)
         return jobs[0].id
 
-    async def _enqueue_one(self, orders: list[Order], _: Group | None) -> list[Receipt]:
-        return [await self._waiting.add(orders[0])]
+    async def _enqueue_waiting(self, waiting: list[tuple[Recipe, Order]]) -> Sequence[Receipt]:
+        """What waits together, each for itself; whoever has something to do is told once."""
+        receipts = await self._enqueue_all([order for _, order in waiting])
+        self._tell([recipe for recipe, _ in waiting], receipts)
+        return receipts
+
+    async def _enqueue_all(self, orders: list[Order]) -> Sequence[Receipt]:
+        """One that comes alone may start as it is made."""
+        if self.start_at_once is not None and len(orders) == 1:
+            receipt = await self.start_at_once(orders[0])
+            if receipt is not None:
+                return [receipt]
+        return await self._store.enqueue(orders)
 
     async def _place(
         self,
         requests: Mapping[int, RunRequest],
         asker: Asker,
-        enqueue: Enqueue,
         promise: Idempotency | None = None,
     ) -> dict[int, Run | Error]:
         """Jobs that were changed since we looked are looked at again, then under the keys of the orders themselves."""
         answers: dict[int, Run | Error] = {}
         left = dict(requests)
         for _ in range(TRIES):
-            answers |= await self._try(left, asker, enqueue, promise)
+            answers |= await self._try(left, asker, promise)
             left = {number: request for number, request in left.items() if number not in answers}
             if not left:
                 break
@@ -228,7 +272,7 @@ class Orders:
         return answers | {number: _contended(request) for number, request in left.items()}
 
     async def _try(
-        self, requests: Mapping[int, RunRequest], asker: Asker, enqueue: Enqueue, promise: Idempotency | None
+        self, requests: Mapping[int, RunRequest], asker: Asker, promise: Idempotency | None
     ) -> dict[int, Run | Error]:
         """Return an answer to each request, but those whose job is no longer as we knew it. One `promise` for all of
         them saves a row for each."""
@@ -246,8 +290,13 @@ class Orders:
         if not orders:
             return answers
         await self._placing.place([_candidate(recipe, order) for recipe, order in orders.values()])
+        answers |= {number: _barred(recipe) for number, (recipe, order) in orders.items() if order.run.barred}
+        orders = {number: order for number, order in orders.items() if number not in answers}
+        if not orders:
+            return answers
         group = None if promise is None else Group(promise, list(orders))
-        receipts = await enqueue([order for _, order in orders.values()], group)
+        _name_subject([recipe for recipe, _ in orders.values()])
+        receipts = await self._store.enqueue([order for _, order in orders.values()], group)
         earlier = await self._load([receipt for receipt in receipts if receipt.replayed])
         for (number, (recipe, _)), receipt in zip(orders.items(), receipts, strict=True):
             if receipt.stale or not (receipt.ids or receipt.mismatch):
@@ -289,7 +338,7 @@ class Orders:
             self.note_made(made)
         if any(run.reason == Reason.LIMIT for run in made):
             self._queue.announce("limits")
-        if any(receipt.ids for receipt in receipts):
+        if any(receipt.ids and not receipt.is_started for receipt in receipts):
             self._queue.announce("runs")
         if any(run.reason in (Reason.LATER, Reason.DEBOUNCE) for run in made):
             self._queue.announce("waiting")
@@ -340,12 +389,26 @@ class Orders:
         return recipe
 
 
+def _name_subject(recipes: Sequence[Recipe]) -> None:
+    """Say in the audit log which job it is; of several, none."""
+    ids = {recipe.job_id for recipe in recipes}
+    deeds.note(kind="job", subject=str(ids.pop()) if len(ids) == 1 else "")
+
+
 def _name(job: int | str, asker: Asker) -> Hashable:
     return job if isinstance(job, int) else (asker.org, asker.owner, job)
 
 
 def _visible(job: int | str, recipe: Recipe, asker: Asker) -> Recipe | Error:
     return recipe if not asker.is_bound or recipe.org == asker.org else _missing(job)
+
+
+def _barred(recipe: Recipe) -> Error:
+    return Conflict(
+        f"{recipe.owner}, the owner of job {recipe.job_id}, was disabled or may not run it any more",
+        code="E_OWNER",
+        hint="a job runs with the rights of its owner: enable it, or let somebody else submit the job",
+    )
 
 
 def _is_blind(policy: Policy) -> bool:
@@ -370,7 +433,8 @@ def _order(recipe: Recipe, request: RunRequest, idempotency: Idempotency | None)
     is_held = policy.debounce is not None and request.run_at is None and not request.is_alone
     calm = calm_of(policy.debounce, recipe.own_data if data is None else data) if is_held else None
     return Order(
-        new, idempotency, recipe.version, request.run_at, within, trigger_id=request.trigger_id, calm=calm
+        new, idempotency, recipe.version, request.run_at, within, trigger_id=request.trigger_id, calm=calm,
+        deed=deeds.pending(),
     )  # fmt: skip
 
 

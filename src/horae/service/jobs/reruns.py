@@ -9,6 +9,7 @@ from typing import NamedTuple
 from horae.core.definitions import Idempotency
 from horae.core.model import Run, RunFilter
 from horae.errors import Conflict, Error, Invalid, NotFound
+from horae.ports import deeds
 from horae.service.jobs.orders import BATCH, Asker, OrderBatch, Orders, OrderStore, RunRequest
 
 MAX_RUNS = 10_000  # run again by one request
@@ -16,8 +17,8 @@ MAX_LOOKED = 100_000  # runs that a filter looks at
 PAGE = 1000
 
 
-class Again(NamedTuple):
-    """A run of which another was asked for: the new one, or why there is none."""
+class Answered(NamedTuple):
+    """A run with which something was to be done: the run that came of it, or why none did."""
 
     run_id: int
     answer: Run | Error
@@ -42,18 +43,20 @@ class Reruns:
             if cursor is None:
                 return found[::-1]
 
-    async def load(self, run_ids: Sequence[int], asker: Asker) -> list[Again]:
+    async def load(self, run_ids: Sequence[int], asker: Asker) -> list[Answered]:
         """Return the runs to run again, as they are; what has not ended, or is not to be seen, is an error."""
+        deeds.note(is_void=True)  # until they are
         runs = {run.id: run for run in await self._store.load_runs(list(run_ids))}
         jobs = await self._store.load_jobs(sorted({run.job_id for run in runs.values()}))
         seen = {job.id for job in jobs if not asker.is_bound or job.org == asker.org}
-        return [Again(run_id, _judged(run_id, runs.get(run_id), seen)) for run_id in run_ids]
+        return [Answered(run_id, _judged(run_id, runs.get(run_id), seen)) for run_id in run_ids]
 
-    async def run_again(self, runs: Sequence[Again], asker: Asker, scope: str, key: str | None) -> list[Again]:
+    async def run_again(self, runs: Sequence[Answered], asker: Asker, scope: str, key: str | None) -> list[Answered]:
         """Ask for a run like each of these. With a `key`, a repeat runs none of them a second time."""
+        deeds.note(is_void=False)
         wanted = [run.answer for run in runs if isinstance(run.answer, Run)]
         made = iter(await self._orders.place_many(_batches([_request(run, scope, key) for run in wanted]), asker))
-        return [Again(run.run_id, next(made) if isinstance(run.answer, Run) else run.answer) for run in runs]
+        return [Answered(run.run_id, next(made) if isinstance(run.answer, Run) else run.answer) for run in runs]
 
 
 async def _batches(requests: Sequence[RunRequest]) -> AsyncIterator[OrderBatch]:

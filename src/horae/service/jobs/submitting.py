@@ -13,13 +13,14 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from horae.core.definitions import Idempotency, Receipt, Submission
-from horae.core.fields import Problems
+from horae.core.fields import Problems, encode
 from horae.core.model import LARGEST_ID, Job, Moment
 from horae.core.policy.breaker import without_reason
 from horae.core.policy.listening import is_following
 from horae.core.work import kinds, syncs, webhooks
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, Invalid
+from horae.ports import deeds
 from horae.service.batching import Coalescer
 from horae.service.jobs.admission import Admission
 from horae.service.jobs.changes import TRIES, Change, Changes, ChangeStore, Submitted, refuse_mismatch
@@ -79,15 +80,18 @@ class Submits:
         drafts = await self._check(drafts, owner, org)
         await self._admission.check_waiting(drafts, owner, org)
         parts = []
+        _tell_of(drafts)
         with self._sealing.writing():
             for start in range(0, len(drafts), BATCH):
                 # The first has the key as it came, so that it means the same for a request of any size.
                 part = idempotency and replace(idempotency, scope=f"{idempotency.scope} +{start}".removesuffix(" +0"))
-                parts.append(await self._submit(Request(drafts[start : start + BATCH], owner, org, part)))
+                deed = deeds.pending()
+                parts.append(await self._submit(Request(drafts[start : start + BATCH], owner, org, part, deed)))
         return Submitted([job for part in parts for job in part.jobs], all(part.replayed for part in parts))
 
     async def plan(self, drafts: Sequence[Draft], owner: str, org: int) -> list[Planned]:
         """Return what submit would do, and do nothing. What it would refuse is refused."""
+        deeds.note(is_void=True)
         drafts = await self._check(drafts, owner, org)
         now = await self._store.now()
         found: list[Planned] = []
@@ -225,7 +229,9 @@ class Submits:
         return done | {number: answer for number, answer in zip(old, answers, strict=True) if answer is not None}
 
     async def _make(self, items: Mapping[int, _Item], request: Request) -> dict[int, Submitted]:
-        asked = [Request([item.draft], request.owner, request.org, item.idempotency) for item in items.values()]
+        asked = [
+            Request([item.draft], request.owner, request.org, item.idempotency, request.deed) for item in items.values()
+        ]
         done = {}
         for number, (receipt, jobs) in zip(items, await self._make_batch(asked), strict=True):
             refuse_mismatch(receipt)
@@ -250,7 +256,10 @@ class Submits:
         if any(map(is_following, drafts)):
             made = _regrouped(with_followed([job for jobs in made for job in jobs]), made)
         receipts = await self._store.submit(
-            [Submission(jobs, request.idempotency) for jobs, request in zip(made, requests, strict=True)]
+            [
+                Submission(jobs, request.idempotency, deed=request.deed)
+                for jobs, request in zip(made, requests, strict=True)
+            ]
         )
         self._changes.announce_due([job for jobs in made for job in jobs], now)
         return list(zip(receipts, made, strict=True))
@@ -270,6 +279,13 @@ class Submits:
             drafted = await self._following.resolve(request.drafts, request.owner, request.org, mine)
             found.append(replace(request, drafts=drafted))
         return found
+
+
+def _tell_of(drafts: Sequence[Draft]) -> None:
+    """Say in the audit log what is submitted: one by its name, of several how many."""
+    told = {name: [None, value] for name, value in (("name", drafts[0].name), ("key", drafts[0].key)) if value}
+    change = encode(told) if len(drafts) == 1 else ""
+    deeds.note(kind="job", change=change, count=len(drafts), is_bulk=len(drafts) > 1)
 
 
 def _regrouped(jobs: Sequence[Job], groups: Sequence[Sequence[Job]]) -> list[list[Job]]:

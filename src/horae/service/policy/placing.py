@@ -22,13 +22,14 @@ from horae.core.runs.orders import Fire, NewRun
 from horae.core.work.kinds import EVERY
 from horae.ports.transport import Queue as Hints
 from horae.service.policy.demands import Demands, DemandStore, is_limited
+from horae.service.policy.owners import Owners, OwnersStore
 from horae.service.policy.queues import Queues, QueuesStore
 
 HOLDS = 300.0  # seconds for which a run that is made again and again stays placed
 
 
-class PlacingStore(QueuesStore, DemandStore, Protocol):
-    """Queues, and what runs demand."""
+class PlacingStore(QueuesStore, DemandStore, OwnersStore, Protocol):
+    """Queues, what runs demand, and owners of jobs."""
 
 
 class Candidate(NamedTuple):
@@ -47,6 +48,7 @@ class Placing:
         """Runs of `foreign_kinds` are left to workers outside Horae: whoever takes them is no agent that could be asked
         for more than a slot, and so they demand nothing."""
         self.queues = Queues(store, hints)
+        self._owners = Owners(store)
         self._foreign_kinds = frozenset(foreign_kinds)
         self._demands = Demands(store, _elapsed)
 
@@ -55,11 +57,13 @@ class Placing:
         if not candidates:
             return
         await self.queues.refresh()
+        await self._owners.refresh({(one.org, one.owner) for one in candidates})
         now = _elapsed()
         limited: list[Candidate] = []
         known: dict[tuple[int, str], tuple[int, str, int, bool]] = {}  # of those that do not look at their data
         for one in candidates:
             run, policy = one.run, one.policy
+            run.barred = self._owners.bars(one.org, one.owner, run.job_id, policy)
             key = id(policy), one.user
             found = known.get(key)
             if found is None:
@@ -86,7 +90,8 @@ class Placing:
     async def place_plans(self, plans: Iterable[FiringPlan | None]) -> None:
         """Place the runs of plans that were never placed, or too long ago."""
         await self.queues.refresh()
-        since = max(_elapsed() - HOLDS, self.queues.changed_at)
+        await self._owners.refresh()
+        since = max(_elapsed() - HOLDS, self.queues.changed_at, self._owners.changed_at)
         stale = [plan for plan in plans if plan is not None and plan.run.placed_at < since]
         if stale:
             await self.place([_candidate(plan) for plan in stale])
@@ -99,7 +104,9 @@ class Placing:
         return demand_of(one.policy, self.queues.by_id(one.run.queue), whose, data, own, shared)
 
     def let_in(self, fires: list[Fire]) -> list[Fire]:
-        """Return what these moments become: of queues that take nothing new, they are skipped."""
+        """Return what these moments become: of queues that take nothing new, and of owners that may not run their jobs
+        any more, they are skipped."""
+        fires = [skip(f, Reason.OWNER) if f.born and f.run.barred else f for f in fires]
         draining = {queue for queue in {fire.run.queue for fire in fires} if self._is_draining(queue)}
         if not draining:
             return fires

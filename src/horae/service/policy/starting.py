@@ -72,6 +72,11 @@ class Starting:
                 return _together(beside.given, await self._look_behind(offers, beside, standby))
         return beside.given if looked is None else _together(looked.given, beside.given)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether runs may wait that demand more than a slot, as far as is known here."""
+        return self._is_waiting or self._made.is_due or self._freed.is_due
+
     async def _look_behind(self, offers: Sequence[Offer], beside: Claimed, standby: str | None) -> Given:
         """Look with what ordinary runs have left; where that is nothing, the next claim looks before them."""
         rest = [_left(offer, beside, number) for number, offer in enumerate(offers)]

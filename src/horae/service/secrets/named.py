@@ -18,6 +18,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from horae.core.audit import Deed
 from horae.core.model import Secret
 from horae.core.runs.orders import Assignment
 from horae.core.secrets import references
@@ -41,10 +42,17 @@ def _names_in(spec: str) -> frozenset[str]:
     return references.names_in(msgspec.json.decode(spec)) if '"secret"' in spec else frozenset()
 
 
+class Readings(Protocol):
+    """Whoever is told that secrets are about to be given out."""
+
+    async def read(self, deeds: Sequence[Deed]) -> None: ...
+
+
 class Secrets:
-    def __init__(self, store: SecretStore, keys: Keys) -> None:
+    def __init__(self, store: SecretStore, keys: Keys, readings: Readings | None = None) -> None:
         self._store = store
         self._keys = keys
+        self._readings = readings
         self.writing = Writing()
 
     async def set(self, org: int, name: str, value: object) -> bool:
@@ -81,8 +89,11 @@ class Secrets:
         context = _context(row.id, row.name)
         return self._keys.seal(self._keys.open(row.text, context), context)
 
-    async def resolve(self, org: int, names: Sequence[str]) -> dict[str, str | None]:
-        """Name → value of those that exist; None for one that our keys cannot open."""
+    async def resolve(self, org: int, names: Sequence[str], reader: str = "") -> dict[str, str | None]:
+        """Name → value of those that exist; None for one that our keys cannot open. With a reader, to whom they are
+        given, the audit log tells of it first."""
+        if reader:
+            await self.note_read([reading(reader, org, "secret", name) for name in names])
         found: dict[str, str | None] = {}
         for name, sealed in (await self._store.get_sealed(org, names)).items():
             try:
@@ -92,8 +103,13 @@ class Secrets:
                 found[name] = None
         return found
 
-    async def provide(self, claimed: Sequence[Assignment]) -> Sequence[Assignment]:
-        """Return what was claimed, each with the secrets it names."""
+    async def note_read(self, deeds: Sequence[Deed]) -> None:
+        """Somebody is about to be given secrets."""
+        if self._readings is not None and deeds:
+            await self._readings.read(deeds)
+
+    async def provide(self, claimed: Sequence[Assignment], node: str = "") -> Sequence[Assignment]:
+        """Return what a node has claimed, each with the secrets it names."""
         naming = [a for a in claimed if '"secret"' in a.spec or a.source is not None]
         wanted = {a.run_id: names for a in naming if (names := _names_of(a))}
         if not wanted:
@@ -102,10 +118,24 @@ class Secrets:
         orgs = {job.id: job.org for job in await self._store.load_jobs(jobs)}
         every = sorted(frozenset().union(*wanted.values()))
         values = {org: await self.resolve(org, every) for org in sorted({*orgs.values()})}
+        runs: dict[tuple[int, str], list[int]] = {}
+        for a in claimed:
+            for name in wanted.get(a.run_id, ()):
+                runs.setdefault((orgs[a.job_id], name), []).append(a.run_id)
+        reader = f"agent {node}"
+        await self.note_read([reading(reader, org, "secret", name, ids) for (org, name), ids in sorted(runs.items())])
         return [
             a._replace(secrets=_text(values[orgs[a.job_id]], wanted[a.run_id])) if a.run_id in wanted else a
             for a in claimed
         ]
+
+
+def reading(reader: str, org: int, kind: str, subject: str, runs: Sequence[int] = ()) -> Deed:
+    """Return a row of the audit log: a secret, or those within a job, are given to a reader, for these runs."""
+    deed = Deed(reader, org, via=reader, action="secrets.read", kind=kind, subject=subject)
+    if runs:
+        deed.note_made(runs)
+    return deed
 
 
 def _names_of(a: Assignment) -> frozenset[str]:

@@ -46,7 +46,9 @@ class LoanPart(LimitPart):
 
     _lent_at = 0  # the demand behind which the next lending looks for runs that limits hold
 
-    async def lend(self, kinds: Sequence[str], lend: Lend, run_id: int | None = None) -> Loan | None:
+    async def lend(
+        self, kinds: Sequence[str], lend: Lend, run_id: int | None = None, org: int | None = None
+    ) -> Loan | None:
         now = await self.now()
         waiting = _lendable(await self._get("demand_of_run", run_id)) if run_id is not None else {}
 
@@ -57,7 +59,7 @@ class LoanPart(LimitPart):
                 held = yield from self._hold(sorted(_keys(waiting)))
                 heads = yield "head_of_run", run_id, now
                 yield from self._admit(heads, (), waiting, held, 1)
-            picked = [(run_id,)] if run_id is not None else (yield "pick_loan", self._list(kinds), now)
+            picked = [(run_id,)] if run_id is not None else (yield "pick_loan", self._list(kinds), now, org)
             lent = yield from self._lend_runs([row[0] for row in picked], lend, now)
             return lent[0] if lent else None
 
@@ -113,8 +115,9 @@ class LoanPart(LimitPart):
         left = {head.run_id for head in ordinary[: limit - len(begun)]}
         return [head.run_id for head in every if head.run_id in begun | left]
 
-    async def load_made_for(self, kinds: Sequence[str], pin: str, limit: int) -> list[int]:
-        return [row[0] for row in await self._get("load_made_for", self._list(kinds), await self.now(), pin, limit)]
+    async def load_made_for(self, kinds: Sequence[str], pin: str, org: int, limit: int) -> list[int]:
+        rows = await self._get("load_made_for", self._list(kinds), await self.now(), pin, limit, org)
+        return [row[0] for row in rows]
 
     def _lend_runs(self, run_ids: Sequence[int], lend: Lend, now: Moment) -> Steps[list[Loan]]:
         """Lend those of these runs that are queued."""

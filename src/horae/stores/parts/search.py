@@ -48,12 +48,20 @@ class SearchPart(ListPart):
     """Lists that are paged by number."""
 
     async def search_jobs(self, where: JobFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
-        order = _ordered(sorts, JOB_SORTS, {})
+        if where.words is not None:
+            wanted, end = await self._with_words(where, NEVER)
+            return await self._sorted_jobs(where, wanted, end, sorts, offset, limit)
         wanted = self._searched(where)
         is_indexed = wanted.is_exact or (
             not wanted.rest.conditions and all(sort.by in ("id", "name") for sort in sorts)
         )
         end = 0 if is_indexed else await self._end_of_scan(wanted, NEVER, SORTED)
+        return await self._sorted_jobs(where, wanted, end, sorts, offset, limit)
+
+    async def _sorted_jobs(
+        self, where: JobFilter, wanted: Wanted, end: int, sorts: Sequence[Sort], offset: int, limit: int
+    ) -> Found:
+        order = _ordered(sorts, JOB_SORTS, {})
         condition = f"{wanted.stretches[0].above(end)} AND {wanted.rest.text()}"
         if where.latest is not None:
             return await self._by_latest(where.latest, condition, wanted, sorts, offset, limit)

@@ -1,4 +1,4 @@
-"""Tokens and sessions."""
+"""Tokens."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from horae.core.model import Bounds, Moment, Token
+from horae.core.model import DEFAULT_ORG, Bounds, Moment, Token
 from horae.core.roles import Role
-from horae.stores.database import Database
+from horae.ports import deeds
+from horae.stores.database import Database, Steps
 from horae.stores.rows import Row, to_json
 
 
@@ -20,7 +21,17 @@ class TokenPart(Database):
     async def add_token(self, token: Token) -> Token:
         given = (token.name, token.scope, token.owner, token.hash, token.created_at, token.expires_at, token.parent_id)
         bounds = None if token.bounds is None else to_json(token.bounds).decode()
-        return _token_from(*(await self._put("add_token", *given, bounds, token.org, token.role))[0])
+        deed = deeds.pending()
+
+        def steps() -> Steps[Token]:
+            if token.org != DEFAULT_ORG:  # a number that was given by hand is an organisation too
+                yield "name_organisation", token.org, token.created_at, f"org-{token.org}"
+            added = yield "add_token", *given, bounds, token.org, token.role, token.user_id
+            if deed is not None:
+                deed.subject = str(added[0][0])
+            return _token_from(*added[0])
+
+        return await self._transact_apart(steps)
 
     async def get_token(self, token_id: int) -> Token | None:
         return _token_of(await self._get("get_token", token_id))
@@ -34,23 +45,12 @@ class TokenPart(Database):
     async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
         return _token_of(await self._put("revoke_token", token_id, at))
 
-    async def add_session(self, token_id: int, hash: str, at: Moment, expires_at: Moment) -> int:
-        await self._put("drop_sessions", at)
-        return int((await self._put("add_session", token_id, hash, at, expires_at))[0][0])
-
-    async def get_session(self, session_id: int) -> tuple[int, str, Moment] | None:
-        rows = await self._get("get_session", session_id)
-        return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
-
-    async def end_session(self, session_id: int) -> None:
-        await self._put("end_session", session_id)
-
 
 def _token_of(rows: Sequence[Row]) -> Token | None:
     return _token_from(*rows[0]) if rows else None
 
 
 def _token_from(*row: Any) -> Token:
-    *known, bounds, org, role = row
+    *known, bounds, org, role, user_id = row
     given = None if bounds is None else msgspec.json.decode(bounds, type=Bounds)
-    return replace(Token(*known), bounds=given, org=org, role=Role(role))
+    return replace(Token(*known), bounds=given, org=org, role=Role(role), user_id=user_id)

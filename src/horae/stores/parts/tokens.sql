@@ -1,7 +1,7 @@
 -- add_token --
-INSERT INTO tokens (name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id, bound, org, role)
-VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, $8, $9, $10)
-RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id, bound, org, role;
+INSERT INTO tokens (name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id, bound, org, role, user_id)
+VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, $8, $9, $10, $11)
+RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id, bound, org, role, user_id;
 
 -- get_token --
 -- It is revoked with those by which it was made: found when it is read, so that none that is made meanwhile escapes.
@@ -11,7 +11,7 @@ WITH RECURSIVE line (id, parent_id, revoked_at) AS (
   SELECT t.id, t.parent_id, t.revoked_at FROM tokens t JOIN line l ON t.id = l.parent_id
 )
 SELECT id, name, scope, owner, hash, created_at, expires_at,
-  coalesce(revoked_at, (SELECT min(revoked_at) FROM line)), parent_id, bound, org, role
+  coalesce(revoked_at, (SELECT min(revoked_at) FROM line)), parent_id, bound, org, role, user_id
 FROM tokens WHERE id = $1;
 
 -- load_tokens --
@@ -21,7 +21,7 @@ WITH RECURSIVE line (of, parent_id, revoked_at) AS (
   SELECT l.of, t.parent_id, t.revoked_at FROM tokens t JOIN line l ON t.id = l.parent_id
 )
 SELECT id, name, scope, owner, hash, created_at, expires_at,
-  coalesce(revoked_at, (SELECT min(l.revoked_at) FROM line l WHERE l.of = tokens.id)), parent_id, bound, org, role
+  coalesce(revoked_at, (SELECT min(l.revoked_at) FROM line l WHERE l.of = tokens.id)), parent_id, bound, org, role, user_id
 FROM tokens WHERE id IN {ids};
 
 -- list_tokens --
@@ -31,22 +31,10 @@ WITH RECURSIVE line (id, revoked_at) AS (
   SELECT t.id, coalesce(t.revoked_at, l.revoked_at) FROM tokens t JOIN line l ON t.parent_id = l.id
 )
 SELECT t.id, t.name, t.scope, t.owner, t.hash, t.created_at, t.expires_at, l.revoked_at, t.parent_id, t.bound, t.org,
-  t.role
+  t.role, t.user_id
 FROM tokens t JOIN line l ON l.id = t.id ORDER BY t.id DESC;
-
--- add_session --
-INSERT INTO sessions (token_id, hash, created_at, expires_at) VALUES ($1, $2, $3, $4) RETURNING id;
-
--- drop_sessions --
-DELETE FROM sessions WHERE expires_at <= $1;
-
--- end_session --
-DELETE FROM sessions WHERE id = $1;
-
--- get_session --
-SELECT token_id, hash, expires_at FROM sessions WHERE id = $1;
 
 -- revoke_token --
 -- The first time stands, however often it is said.
 UPDATE tokens SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1
-RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id, bound, org, role;
+RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id, bound, org, role, user_id;

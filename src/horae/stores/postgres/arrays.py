@@ -157,6 +157,17 @@ def alike_row(order: Order, data: Sequence[str | None], promise: Idempotency | N
     )  # fmt: skip
 
 
+def started_row(order: Order, want: Want, labels: Sequence[str], floor: int, lines: Lines) -> tuple[Any, ...]:
+    """Return an order, and who is to have its run."""
+    run, share = order.run, share_of(order.run)
+    gate = None if run.overlap == Overlap.ALLOW else run.job_id
+    return (
+        run.job_id, order.version, share.kind, share.queue, share.priority, share.key, share.stride,
+        lines.at(share.line) - share.stride, run.data, *_key(order.idempotency), gate, run.overlap, order.trigger_id,
+        run.followed or None, want.node, want.session, labels, first_phase(want.kind), floor,
+    )  # fmt: skip
+
+
 def group_row(group: Group | None) -> tuple[Any, ...]:
     """Return the key of a group of orders, and where each of them stands in it."""
     return (None, None, None, ()) if group is None else (*_key(group.promise), group.places)

@@ -14,17 +14,25 @@ from horae.core.policy.demands import Offer
 from horae.core.policy.grants import Grants
 from horae.core.policy.order import Line
 from horae.core.runs.calls import Calls
-from horae.core.runs.orders import Assignment, Backlog, Claimed, Finished, Result, Waiting, Want
+from horae.core.runs.orders import Assignment, Backlog, Claimed, Finished, Order, Result, Started, Waiting, Want
 from horae.ports.store.attempts import NO_CALLS
-from horae.stores import limits
+from horae.stores import limits, orders
 from horae.stores.attempts import DEMANDS, HEADS, claimed_by, count_demanding, has_some_for_servers, settle, wants_of
+from horae.stores.audit import confirm, orders_text
 from horae.stores.parts.limits import STAMP_BITS, LimitPart
 from horae.stores.parts.writes import WritePart, has_cursors
 from horae.stores.postgres import marks
-from horae.stores.postgres.arrays import array_text, claim_arrays, line_arrays, result_arrays, waiting_arrays
+from horae.stores.postgres.arrays import (
+    array_text,
+    claim_arrays,
+    line_arrays,
+    result_arrays,
+    started_row,
+    waiting_arrays,
+)
 from horae.stores.postgres.flows import PostgresFlows
 from horae.stores.postgres.lanes import Connection
-from horae.stores.rows import Row, decode, encode, from_json
+from horae.stores.rows import Row, decode, encode, from_json, new
 
 NO_GRANTS = None, None, 0, None
 # Columns of what a claim answers: those of the row of number 0, and of runs (number, Assignment …, demand).
@@ -58,13 +66,38 @@ class PostgresAttempts(PostgresFlows, WritePart, LimitPart):
             given = (encode(granted), encode(bounds)) if granted else (None, None)
             passed = self._passed.of(is_fresh=is_fresh)
             rows = await self._claim_rows(connection, wants, labels, standby, (*given, stamp, passed))
-        *runs, last = rows or [NO_ROW]
-        holding = {row[RUN]: demands[row[DEMAND]] for row in runs if row[DEMAND] in demands} if demands else {}
+        last = rows[-1] if rows else NO_ROW
+        demanding = [row for row in rows[:-1] if row[DEMAND] is not None] if demands else []
+        holding = {row[RUN]: demands[row[DEMAND]] for row in demanding if row[DEMAND] in demands}
         if holding:
-            started = Counter(row[DEMAND] for row in runs if row[RUN] in holding)
+            started = Counter(row[DEMAND] for row in demanding if row[RUN] in holding)
             self._grants.note(started, dict(from_json(last[BEFORE])), from_json(last[MOVED] or "{}"), stamp, last[NOW])
         is_waiting = last[DEMAND] is not None and not self._looked_at
         return claimed_by(offers, _dealt(wants, rows), holding, is_waiting)
+
+    async def enqueue_started(self, order: Order, want: Want, labels: Sequence[str]) -> Started | None:
+        async def work(connection: Connection) -> Started | None:
+            floor = self._fence_floor()
+            if floor is None:
+                return None
+            row = await connection.fetchrow(
+                self.queries["enqueue_started"], self._clock(), *started_row(order, want, labels, floor, self._lines),
+                orders_text([order]),
+            )  # fmt: skip
+            if order.deed is not None:
+                order.deed.is_sent = row is not None
+            return None if row is None else self._started(order, row)
+
+        started = await self._repeated(self._claim, work)
+        confirm([order])
+        return started
+
+    def _started(self, order: Order, row: Row) -> Started:
+        run, (run_id, fence, now, at, name, spec, policy, owner) = order.run, row
+        self._lines.note_started([(run.kind, run.queue, run.priority, at)])
+        receipt = orders.receipt(order.made(run_id, now), orders.QUEUED, now)
+        given = run_id, fence, 1, run.job_id, order.trigger_id, now, run.kind, name, spec, policy, run.data, owner
+        return Started(replace(receipt, is_started=True), Assignment(*given))
 
     async def _claim_rows(
         self,
@@ -159,5 +192,5 @@ def _dealt(wants: Sequence[Want], rows: Sequence[Row]) -> list[list[Assignment] 
         if row[RUN] is None or given is None:  # of a session that is over
             claimed[number] = None
         else:
-            given.append(Assignment._make(row[GIVEN]))
+            given.append(new(Assignment, row[GIVEN]))
     return claimed

@@ -164,6 +164,54 @@ UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_order')) 
       AND (id NOT IN (SELECT demand FROM g) OR id IN (SELECT demand FROM head)) LIMIT 1) END
 FROM k;
 
+-- enqueue_started --
+-- One order whose run is given to a node as it is made: what `enqueue_alike` does, and what `claim` would do the next
+-- moment, where nothing of its kind waits before it. Where anything is in the way, nothing is done.
+-- Locks: job, node, share, key, gate. Whoever has the row of a node to itself waits for none of the others.
+-- Two events, as of two steps: that it was queued is told here, that it was started by the trigger, which comes behind.
+WITH c AS MATERIALIZED (
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), j AS MATERIALIZED (
+  SELECT name, spec, policy, owner FROM jobs
+  WHERE id = $2::bigint AND deleted_at IS NULL AND ($3::int IS NULL OR version = $3) FOR KEY SHARE
+), n AS MATERIALIZED (
+  SELECT name FROM nodes WHERE name = $18::text AND session = $19::bigint AND state <> 'gone' AND EXISTS (SELECT FROM j)
+    AND NOT EXISTS (SELECT FROM live WHERE gate = $14::bigint)
+    AND NOT EXISTS (SELECT FROM live WHERE state = {queued} AND kind = $4)
+    AND EXISTS (SELECT FROM queues WHERE id = $5 AND state <> 'paused' AND (labels IS NULL OR labels <@ $20::text[]))
+  FOR SHARE
+), v AS MATERIALIZED (
+  SELECT nextval('run_id') AS id, $8 + GREATEST($9::bigint,
+    (SELECT h.pass FROM shares h WHERE h.kind = $4 AND h.queue = $5 AND h.priority = $6 AND h.key = $7 FOR UPDATE),
+    (SELECT h.pass FROM shares h WHERE h.kind = $4 AND h.queue = $5 AND h.priority = $6 AND h.key = '') - $8::bigint
+  ) AS pass FROM n
+), keyed AS (
+  INSERT INTO idempotency (scope, key, digest, ids, created_at)
+  SELECT $11, $12, $13, '[' || id || ']', now FROM c CROSS JOIN v WHERE $12::text IS NOT NULL
+  ON CONFLICT (scope, key) DO NOTHING
+  RETURNING scope
+), made AS (
+  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, state, priority, overlap, kind, data, queue, pass,
+                    followed, attempt, fence, node, started_at, phase)
+  SELECT id, $2, $16::bigint, now, now, $14, {running}, $6, $15::smallint, $4, $10::text, $5, pass, $17::boolean, 1, $22::int,
+    $18, now, $21::smallint
+  FROM v CROSS JOIN c WHERE $12 IS NULL OR EXISTS (SELECT FROM keyed)
+  RETURNING id, fence, created_at, pass
+), moved AS (
+  INSERT INTO shares (kind, queue, priority, key, pass)
+  SELECT $4::text, $5::smallint, $6::smallint, $7::text, pass FROM made
+  ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
+), told AS (
+  INSERT INTO events (stamp, at, kind, state, fence, ids, jobs)
+  SELECT event_stamp(), created_at, 'run.queued', {queued}, 0, ARRAY[id], ARRAY[$2] FROM made
+), audited AS (
+  INSERT INTO audit (at, {audit_columns})
+  SELECT c.now, {audit_of_runs} FROM c CROSS JOIN json_to_recordset($23::json) AS a({audit_types})
+  CROSS JOIN (SELECT {span} AS span, count(*)::integer AS amount FROM made HAVING count(*) > 0) AS m
+  ON CONFLICT (request_id, nth) DO NOTHING
+)
+SELECT id, fence, created_at, pass, name, spec, policy, owner FROM made CROSS JOIN j;
+
 -- load_backlog [claim] --
 -- Those that any agent may take, those that one may, those that some may: none is hidden behind many of another sort.
 SELECT k.kind, q.pin, q.needs, count(*) FROM unnest($1::text[]) AS k(kind) CROSS JOIN LATERAL (

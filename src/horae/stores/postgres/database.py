@@ -36,10 +36,13 @@ from typing import Any, Self
 import asyncpg
 import structlog
 
+from horae.core.audit import Deed
 from horae.core.model import Moment
 from horae.core.policy.grants import Grants
 from horae.errors import ConfigError, Unavailable
+from horae.ports import deeds
 from horae.stores import limits
+from horae.stores.audit import audit_text, has_effect
 from horae.stores.database import Database, Steps, T, too_slow
 from horae.stores.lines import Lines
 from horae.stores.postgres import marks
@@ -227,7 +230,10 @@ class PostgresDatabase(Database):
         return await self._change(self._upkeep, statement, *args)
 
     async def _change(self, lane: Lane, statement: str, *args: Any) -> Sequence[Row]:
-        async with (lane if self._is_for_roles else self._submit).use() as connection:
+        lane = lane if self._is_for_roles else self._submit
+        if deeds.pending() is not None:
+            return await self._retried(lane, lambda connection: connection.fetch(statement, *args))
+        async with lane.use() as connection:
             return await connection.fetch(statement, *args)
 
     async def _get(self, name: str, *args: Any) -> Sequence[Row]:
@@ -240,10 +246,14 @@ class PostgresDatabase(Database):
 
     async def _repeated(self, lane: Lane, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run a statement again when it lost a race against another one: it has left no trace."""
+        deed = deeds.pending()
         for chance in range(RETRIES, -1, -1):
             try:
                 async with lane.use() as connection:
-                    return await work(connection)
+                    result = await work(connection)
+                if deed is not None:
+                    deed.confirm()
+                return result
             except RACES as error:
                 if not chance:
                     raise Unavailable(f"the database refused it {RETRIES + 1} times: {error}") from error
@@ -253,14 +263,31 @@ class PostgresDatabase(Database):
         """As _repeated, for several statements in one transaction."""
 
         async def transact(connection: Connection) -> T:
+            deed = deeds.pending()
             async with connection.transaction():
-                return await work(connection)
+                if deed is None:
+                    return await work(connection)
+                deed.is_sent = False
+                result = await work(connection)
+                if not deed.is_sent and has_effect(result):
+                    await self._append(connection, [deed])
+                return result
 
         return await self._repeated(lane, transact)
+
+    async def _append(self, connection: Connection, done: Sequence[Deed]) -> None:
+        """Write who asked for what the transaction does."""
+        if done:
+            await connection.execute(self.queries["append_audit"], self._clock(), audit_text(done, self.dialect))
+            for deed in done:
+                deed.is_sent = True
 
     async def _transact(self, steps: Callable[[], Steps[T]]) -> T:
         """On the lane of claims: lending is one, and its connection knows on which timeline the server is."""
         return await self._retried(self._claim, lambda connection: self._walk(connection, steps()))
+
+    async def _transact_apart(self, steps: Callable[[], Steps[T]]) -> T:
+        return await self._retried(self._upkeep, lambda connection: self._walk(connection, steps()))
 
     async def _walk(self, connection: Connection, steps: Steps[T]) -> T:
         """Carry out steps, handing each its rows."""
@@ -291,6 +318,9 @@ class PostgresDatabase(Database):
             return frozen
         lane = self._beat if self._is_for_roles else self._submit  # a crowd of readers must not keep it waiting
         return int((await self._once_more(lane, self.queries["now"]))[0][0])
+
+    def _frozen_now(self) -> Moment | None:
+        return self._clock()
 
     async def _moment(self, connection: Connection) -> Moment:
         frozen = self._clock()

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import asyncpg
 
+from horae.core.audit import Deed
 from horae.core.definitions import Idempotency, Receipt, Save, Submission
 from horae.core.model import Job
 from horae.core.policy.listening import is_following
 from horae.core.runs.orders import Cancelled
 from horae.stores import limits
 from horae.stores.attempts import has_some_for_servers
+from horae.stores.audit import audit_text, confirm, deeds_done
 from horae.stores.database import Part, ended_in_parts
 from horae.stores.events import Before
 from horae.stores.idempotency import Known, Taken, has_fired, judge, judge_saves, key_taken, remember
@@ -36,9 +38,11 @@ class PostgresDefinitions(PostgresEvents, FollowingPart):
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Receipt]:
         try:
-            return await self._submit_once(submissions)
+            receipts = await self._submit_once(submissions)
         except Cut:
-            return await self._retried(self._submit, lambda connection: self._submit_again(connection, submissions))
+            receipts = await self._retried(self._submit, lambda connection: self._submit_again(connection, submissions))
+        confirm(submissions)
+        return receipts
 
     async def _submit_again(self, connection: Connection, submissions: Sequence[Submission]) -> list[Receipt]:
         """After the connection broke: what has its jobs was done, the rest is done now."""
@@ -56,17 +60,26 @@ class PostgresDefinitions(PostgresEvents, FollowingPart):
             and all(job.key is None for job in jobs)
             and not any(map(is_following, jobs))
         ):
-            await self._insert(jobs)
-            return [Receipt([job.id for job in s.jobs]) for s in submissions]
+            receipts = [Receipt([job.id for job in s.jobs]) for s in submissions]
+            await self._insert(jobs, deeds_done(submissions, receipts))
+            return receipts
         return await self._retried(self._submit, lambda connection: self._submit_checked(connection, submissions))
 
-    async def _insert(self, jobs: Sequence[Job]) -> None:
+    async def _insert(self, jobs: Sequence[Job], done: Sequence[Deed]) -> None:
         async with self._submit.use() as connection:
             if len(jobs) < COPY_FROM:
-                await connection.execute(self.queries["submit"], *submit_arrays(jobs))
+                await self._write_jobs(connection, jobs, done)
             else:
                 async with connection.transaction():
                     await _copy_jobs(connection, jobs)
+                    await self._append(connection, done)
+
+    async def _write_jobs(self, connection: Connection, jobs: Sequence[Job], done: Sequence[Deed]) -> None:
+        """Jobs, and who asked for them, in one statement."""
+        text = audit_text(done, self.dialect) if done else None
+        await connection.execute(self.queries["submit"], *submit_arrays(jobs), self._clock(), text)
+        for deed in done:
+            deed.is_sent = True
 
     async def _submit_checked(self, connection: Connection, submissions: Sequence[Submission]) -> list[Receipt]:
         """Submit with idempotency keys and job keys; two equal keys in one call meet as two calls would."""
@@ -82,8 +95,9 @@ class PostgresDefinitions(PostgresEvents, FollowingPart):
             receipts.append(receipt)
         await self._note(connection, [(s.idempotency, s.ids) for s in fresh])
         jobs = [job for s in fresh for job in s.jobs]
+        done = deeds_done(fresh, [Receipt(s.ids) for s in fresh])
         if jobs:
-            await connection.execute(self.queries["submit"], *submit_arrays(jobs))
+            await self._write_jobs(connection, jobs, done)
             await self._walk(connection, self._mark_followed(jobs))
         return receipts
 

@@ -15,6 +15,10 @@ WITH j AS (
   SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
     $8::text[], $9::smallint[], $10::bool[], $11::text[], $12::int[], $13::bigint[], $14::bigint[], $15::bigint[],
     $16::text[], $17::bigint[], $18::bool[])
+), audited AS (
+  INSERT INTO audit (at, {audit_columns})
+  SELECT COALESCE($24::bigint, event_moment()), {audit_columns} FROM json_to_recordset($25::json) AS a({audit_types})
+  ON CONFLICT (request_id, nth) DO NOTHING
 )
 INSERT INTO due (trigger_id, job_id, next_at, version, segment)
 SELECT * FROM unnest($19::bigint[], $20::bigint[], $21::bigint[], $22::int[], $23::smallint[]);

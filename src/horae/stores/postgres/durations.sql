@@ -1,9 +1,13 @@
 -- load_planned --
--- Triggers with a moment before another, narrow: what a forecast needs of a hundred thousand of them.
-SELECT d.trigger_id, d.next_at, d.last_at, j.id, j.org, j.name, j.owner, j.kind, j.policy, j.triggers, s.median,
-  s.spread, s.share
-FROM due d JOIN jobs j ON j.id = d.job_id LEFT JOIN durations s ON s.job_id = d.job_id
-WHERE d.next_at < $1 AND j.deleted_at IS NULL LIMIT $2;
+-- Triggers with a moment before another, narrow: what a forecast needs of a hundred thousand of them. One row of
+-- columns: these are read several times faster than as many rows.
+SELECT array_agg(trigger_id), array_agg(next_at), array_agg(last_at), array_agg(job_id), array_agg(org),
+  array_agg(owner), array_agg(kind), array_agg(policy), string_agg(triggers, chr(31)), array_agg(median),
+  array_agg(round(spread * 10000)::int)
+FROM (
+  SELECT d.trigger_id, d.next_at, d.last_at, d.job_id, j.org, j.owner, j.kind, j.policy, j.triggers, s.median, s.spread
+  FROM due d JOIN jobs j ON j.id = d.job_id LEFT JOIN durations s ON s.job_id = d.job_id
+  WHERE d.next_at < $1 AND j.deleted_at IS NULL LIMIT $2) AS planned;
 
 -- load_followers --
 -- Jobs that come after others or listen to others, by the index that has them alone.

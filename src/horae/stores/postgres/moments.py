@@ -8,13 +8,13 @@ from typing import Any
 from horae.core.model import Moment, Overlap, State
 from horae.core.policy.grants import Grants
 from horae.core.policy.order import share_of
-from horae.core.runs.orders import Definition, Due, Fire, Fired, Lend, MadeRun, Outcome
+from horae.core.runs.orders import Definition, Due, Fire, Fired, Lend, MadeRun, Outcome, highest_overlap
 from horae.stores.orders import FOLLOWING, full, waiting_outcome
 from horae.stores.parts.loans import LoanPart
 from horae.stores.postgres.arrays import fire_arrays, numbers
 from horae.stores.postgres.definitions import PostgresDefinitions
 from horae.stores.postgres.lanes import Connection
-from horae.stores.rows import definition_from_row
+from horae.stores.rows import definition_from_row, new
 
 
 class PostgresMoments(PostgresDefinitions, LoanPart):
@@ -26,7 +26,7 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
         self, segments: Sequence[int], after: tuple[Moment, int], until: Moment, limit: int
     ) -> list[Due]:
         rows = await self._get("load_due", list(segments), *after, until, limit)
-        return [Due._make(row) for row in rows]
+        return [new(Due, row) for row in rows]
 
     async def load_definitions(self, trigger_ids: Sequence[int]) -> list[Definition]:
         rows = await self._get("load_definitions", trigger_ids)
@@ -37,8 +37,10 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
     ) -> Fired:
         owned = terms or {}
         arrays = [*fire_arrays(fires, self._lines), numbers([*owned]), numbers([*owned.values()])]
-        if lend is None and not any(f.passed or f.reserve or f.run.overlap >= Overlap.QUEUE for f in fires):
-            return await self._fire_plainly(arrays, is_apart=len({f.run.job_id for f in fires}) == len(fires))
+        runs = [f.run for f in fires]
+        has_more = highest_overlap(runs) >= Overlap.QUEUE or bool([f for f in fires if f.passed or f.reserve])
+        if lend is None and not has_more:
+            return await self._fire_plainly(arrays, is_apart=len({run.job_id for run in runs}) == len(runs))
 
         async def transact(connection: Connection) -> Fired:
             row = await connection.fetchrow(self.queries["fire"], self._clock(), *arrays, False)

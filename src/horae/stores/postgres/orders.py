@@ -13,6 +13,7 @@ from horae.core.definitions import Group, Idempotency, MadeAlike, Receipt
 from horae.core.model import Moment, Overlap, Reason, Run, State
 from horae.core.runs.orders import MadeRun, Order, Outcome, Swept
 from horae.stores import limits, orders
+from horae.stores.audit import confirm, orders_text
 from horae.stores.idempotency import replay, replay_group
 from horae.stores.parts.writes import LOCK_RETRY
 from horae.stores.postgres.arrays import alike_row, calm_rows, columns, group_row, order_rows
@@ -26,11 +27,13 @@ class PostgresOrders(PostgresMoments):
 
     async def enqueue(self, asked: Sequence[Order], group: Group | None = None) -> list[Receipt]:
         try:
-            return await self._enqueue(asked, group)
+            receipts = await self._enqueue(asked, group)
         except Cut:
             if group is None and not all(order.idempotency for order in asked):
                 raise
-            return await self._enqueue(asked, group)
+            receipts = await self._enqueue(asked, group)
+        confirm(asked)
+        return receipts
 
     async def enqueue_alike(
         self, order: Order, data: Sequence[str | None], promise: Idempotency | None = None
@@ -40,20 +43,25 @@ class PostgresOrders(PostgresMoments):
             return MadeAlike(made.ids, orders.made_alike(order, made.ids[0], made.now)) if made.ids else None
 
         try:
-            return await self._repeated(self._submit, work)
+            made = await self._repeated(self._submit, work)
         except Cut:
             if promise is None:
                 raise
-            return await self._repeated(self._submit, work)
+            made = await self._repeated(self._submit, work)
+        confirm([order])
+        return made
 
     async def _try_alike(
         self, connection: Connection, order: Order, data: Sequence[str | None], promise: Idempotency | None = None
     ) -> _Tried:
         row = await connection.fetchrow(
-            self.queries["enqueue_alike"], self._clock(), *alike_row(order, data, promise, self._lines)
-        )
+            self.queries["enqueue_alike"], self._clock(), *alike_row(order, data, promise, self._lines),
+            orders_text([order]),
+        )  # fmt: skip
         assert row is not None
         version, ids, now, is_held = row
+        if order.deed is not None:
+            order.deed.is_sent = bool(ids)
         return _Tried(version, sorted(ids), now, is_held)  # they were given out in the order of the data
 
     async def _enqueue(self, asked: Sequence[Order], group: Group | None) -> list[Receipt]:
@@ -129,10 +137,14 @@ class PostgresOrders(PostgresMoments):
     ) -> list[Receipt | None]:
         """Return what became of each; None where its idempotency key was used before."""
         row = await connection.fetchrow(
-            self.queries["enqueue"], self._clock(), *order_rows(asked, self._lines), *group_row(group)
-        )
+            self.queries["enqueue"], self._clock(), *order_rows(asked, self._lines), *group_row(group),
+            orders_text(asked),
+        )  # fmt: skip
         assert row is not None
         versions, run_ids, made_ids, now, said = row
+        for order, run_id in zip(asked, run_ids, strict=True):
+            if order.deed is not None and run_id is not None:
+                order.deed.is_sent = True
         made, skipped = set(made_ids), from_json(said or "{}")
         return [
             orders.refused(order, version)

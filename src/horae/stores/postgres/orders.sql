@@ -87,6 +87,12 @@ WITH c AS (
     NULL, data, parent_id, task, followed
   FROM fresh LEFT JOIN made m ON m.gate = fresh.job_id WHERE overlap = 0 AND run_id NOT IN (SELECT id FROM made)
   RETURNING id, message
+), audited AS (
+  INSERT INTO audit (at, {audit_columns})
+  SELECT c.now, {audit_of_runs} FROM c CROSS JOIN json_to_recordset($14::json) AS a({audit_types}, first integer, last integer)
+  CROSS JOIN LATERAL (SELECT {span} AS span, count(*)::integer AS amount FROM (
+    SELECT run_id AS id FROM fresh WHERE number BETWEEN a.first AND a.last) AS f HAVING count(*) > 0) AS m
+  ON CONFLICT (request_id, nth) DO NOTHING
 )
 SELECT ARRAY(SELECT found FROM asked ORDER BY number),
   ARRAY(SELECT f.run_id FROM asked LEFT JOIN fresh f USING (number) ORDER BY number),
@@ -130,6 +136,11 @@ WITH c AS MATERIALIZED (
   INSERT INTO shares (kind, queue, priority, key, pass)
   SELECT $4::text, $5::smallint, $6::smallint, $7::text, max(pass) FROM made HAVING max(pass) IS NOT NULL
   ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
+), audited AS (
+  INSERT INTO audit (at, {audit_columns})
+  SELECT c.now, {audit_of_runs} FROM c CROSS JOIN json_to_recordset($30::json) AS a({audit_types})
+  CROSS JOIN (SELECT {span} AS span, count(*)::integer AS amount FROM made HAVING count(*) > 0) AS m
+  ON CONFLICT (request_id, nth) DO NOTHING
 )
 SELECT (SELECT version FROM j), ARRAY(SELECT id FROM made), now, EXISTS (SELECT FROM live WHERE gate = $15) FROM c;
 

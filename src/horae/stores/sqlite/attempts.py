@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from horae.core.definitions import Receipt
 from horae.core.model import Moment, Phase, State
 from horae.core.policy.demands import Offer
 from horae.core.runs.calls import Calls
 from horae.core.runs.lifecycle import first_phase
-from horae.core.runs.orders import Assignment, Backlog, Claimed, Finished, Result, Waiting, Want
+from horae.core.runs.orders import Assignment, Backlog, Claimed, Finished, Order, Result, Started, Waiting, Want
 from horae.core.runs.waits import read_answers
 from horae.core.waits import awaited
 from horae.ports.store.attempts import NO_CALLS
@@ -36,6 +38,7 @@ from horae.stores.attempts import (
     settle,
     wants_of,
 )
+from horae.stores.audit import confirm, deeds_done
 from horae.stores.parts.limits import LimitPart
 from horae.stores.parts.writes import WritePart, has_cursors
 from horae.stores.rows import Row, encode, from_json
@@ -89,6 +92,31 @@ class SqliteAttempts(SqliteFlows, WritePart, LimitPart):
         self._lines.note_started((row[KIND], row[QUEUE], row[PRIORITY], row[PASS]) for row in taken if row[PIN] is None)
         claimed = [None if rows is None else [_assignment(row) for row in rows] for rows in answers]
         return claimed, is_waiting
+
+    async def enqueue_started(self, order: Order, want: Want, labels: Sequence[str]) -> Started | None:
+        def write(connection: sqlite3.Connection) -> tuple[Receipt, Row | None] | None:
+            queue = order.run.queue
+            is_open = self._may_claim(connection, want) and queue in self._open_queues(connection, labels)
+            if not is_open or self._run(connection, "has_queued", want.kind).fetchone():
+                return None
+            now = self._clock()
+            [receipt] = self._carry_out_once(connection, [order], now)
+            self._append(connection, deeds_done([order], [receipt]))
+            if receipt.run is None or receipt.run.state is not State.QUEUED:
+                return receipt, None
+            [row] = self._json(connection, "pick", want.kind, encode(list(labels)), 1, now, queue, 0)
+            self._run(connection, "claim", want.node, now, encode([row[RUN]]), first_phase(want.kind))
+            return receipt, row
+
+        done = await self._do(write)
+        if done is None:
+            return None
+        confirm([order])
+        receipt, row = done
+        if row is None:
+            return Started(receipt, None)
+        self._lines.note_started([(row[KIND], row[QUEUE], row[PRIORITY], row[PASS])])
+        return Started(replace(receipt, is_started=True), _assignment(row))
 
     def _open_queues(self, connection: sqlite3.Connection, labels: Sequence[str]) -> dict[int, int]:
         """Queue → offset of its priorities, for those from which an agent with these labels may take."""

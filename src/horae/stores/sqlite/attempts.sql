@@ -21,6 +21,9 @@ SELECT json_group_array(json_array(-priority - $6, pin, id, fence + 1, attempt +
       SELECT 1 FROM json_each(r.needs) n WHERE n.value NOT IN (SELECT value FROM json_each($2))))
   ORDER BY r.priority DESC, r.pass, r.id LIMIT $3);
 
+-- has_queued --
+SELECT 1 FROM live WHERE state = {queued} AND kind = $1 LIMIT 1;
+
 -- pick_pinned --
 -- The same, of those that only one node may run, in any of these queues.
 SELECT json_group_array(json_array(-priority - priority_offset, pin, id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name,

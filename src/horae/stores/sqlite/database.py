@@ -14,12 +14,15 @@ import sqlite3
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, Any, Self
 
+from horae.core.audit import Deed
 from horae.core.model import Moment
 from horae.errors import Invalid, Unavailable
+from horae.ports import deeds
+from horae.stores.audit import audit_text, has_effect
 from horae.stores.database import Database, Steps, T
 from horae.stores.lines import Lines
 from horae.stores.queries import load_lanes
@@ -81,11 +84,29 @@ class SqliteDatabase(Database):
         if self._writer is None:
             raise Unavailable("the store is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._writer.put(write, future)
+        deed = deeds.pending()
+        self._writer.put(write if deed is None else partial(self._with_deed, write, deed), future)
         try:
-            return await future
+            result = await future
         except (UnicodeEncodeError, OverflowError) as error:  # no text, or no number of 64 bits
             raise Invalid(f"the database cannot keep a value: {error}", code="E_CHAR") from error
+        if deed is not None:
+            deed.confirm()
+        return result
+
+    def _with_deed(self, write: Callable[[sqlite3.Connection], T], deed: Deed, connection: sqlite3.Connection) -> T:
+        """Write, and who asked for it beside, unless that is written already."""
+        deed.is_sent = False
+        result = write(connection)
+        if not deed.is_sent and has_effect(result):
+            self._append(connection, [deed])
+        return result
+
+    def _append(self, connection: sqlite3.Connection, done: Sequence[Deed]) -> None:
+        if done:
+            self._run(connection, "append_audit", self._clock(), audit_text(done, self.dialect))
+            for deed in done:
+                deed.is_sent = True
 
     async def read(self, statement: str, *args: Any) -> Sequence[Row]:
         return await (self._upkeep if self._is_for_roles else self._users).fetch(statement, args)
@@ -136,6 +157,9 @@ class SqliteDatabase(Database):
         return 1
 
     async def now(self) -> Moment:
+        return self._clock()
+
+    def _frozen_now(self) -> Moment:
         return self._clock()
 
     def _next(self, name: str, count: int) -> range:

@@ -11,6 +11,7 @@ from horae.core.model import Job, Moment, State
 from horae.core.runs.orders import NEVER, Cancelled
 from horae.stores import limits
 from horae.stores.attempts import has_some_for_servers
+from horae.stores.audit import confirm, deeds_done
 from horae.stores.database import Part, ended_in_parts
 from horae.stores.events import Before, EventPart
 from horae.stores.idempotency import Known, Taken, has_fired, judge, judge_saves, key_taken, remember
@@ -47,9 +48,12 @@ class SqliteDefinitions(SqliteDatabase, FollowingPart, EventPart):
             self._rows(connection, "insert_due", _due_rows(jobs))
             self._walk(connection, self._mark_followed(jobs))
             self._save_ids(connection)
+            self._append(connection, deeds_done(submissions, receipts))
             return receipts
 
-        return await self._do(write)
+        receipts = await self._do(write)
+        confirm(submissions)
+        return receipts
 
     def _known(self, connection: sqlite3.Connection, keys: Sequence[Idempotency | None]) -> Known:
         wanted = [(key.scope, key.key) for key in keys if key]

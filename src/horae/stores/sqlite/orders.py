@@ -11,6 +11,7 @@ from horae.core.definitions import Group, Idempotency, MadeAlike, Receipt
 from horae.core.model import Moment, Reason, Run, State
 from horae.core.runs.orders import Order, Swept
 from horae.stores import limits, orders
+from horae.stores.audit import confirm, deeds_done
 from horae.stores.idempotency import replay, replay_group
 from horae.stores.parts.writes import LOCK_RETRY
 from horae.stores.rows import encode, from_json
@@ -21,9 +22,17 @@ class SqliteOrders(SqliteMoments):
     """What people ask for, and what waits."""
 
     async def enqueue(self, asked: Sequence[Order], group: Group | None = None) -> list[Receipt]:
-        if group is not None:
-            return await self._do(lambda connection: self._carry_out_group(connection, asked, group))
-        return await self._do(lambda connection: self._carry_out_once(connection, asked, self._clock()))
+        def write(connection: sqlite3.Connection) -> list[Receipt]:
+            if group is not None:
+                receipts = self._carry_out_group(connection, asked, group)
+            else:
+                receipts = self._carry_out_once(connection, asked, self._clock())
+            self._append(connection, deeds_done(asked, receipts))
+            return receipts
+
+        receipts = await self._do(write)
+        confirm(asked)
+        return receipts
 
     async def enqueue_alike(
         self, order: Order, data: Sequence[str | None], promise: Idempotency | None = None

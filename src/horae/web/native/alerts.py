@@ -75,33 +75,35 @@ class Alerts:
         limit = request.args["limit"]
         found = await self._alerts.open_alerts(_org_or_all(request), request.args["cursor"] or 0, limit)
         cursor = str(found[-1].id) if len(found) == limit else None
-        return http.reply(200, schemas.AlertPage([_alert(it) for it in found], cursor))
+        return http.reply(200, schemas.AlertPage([shown_alert(it) for it in found], cursor))
 
     async def acknowledge(self, request: http.Request) -> http.Answer:
         """Say that somebody knows of it: it is told no more, until it is over. A repeat changes nothing."""
-        who = http.principal(request).owner
+        who = http.principal(request).name
         found = await self._alerts.acknowledge(_org_or_all(request), request.path_id("alert_id"), who)
-        return http.reply(200, _alert(found))
+        return http.reply(200, shown_alert(found))
 
     async def list_deliveries(self, request: http.Request) -> http.Answer:
         """Messages of the last seven days, with what came of each."""
         found = await self._alerts.deliveries(_org(request), request.args["limit"])
-        return http.reply(200, schemas.AlertDeliveryPage([_delivery(it) for it in found]))
+        return http.reply(200, schemas.AlertDeliveryPage([shown_delivery(it) for it in found]))
 
     # ── rules ──
     async def list_rules(self, request: http.Request) -> http.Answer:
-        return http.reply(200, schemas.AlertRulePage([_rule(it) for it in await self._alerts.rules(_org(request))]))
+        return http.reply(
+            200, schemas.AlertRulePage([shown_rule(it) for it in await self._alerts.rules(_org(request))])
+        )
 
     async def get_rule(self, request: http.Request) -> http.Answer:
         found = await self._alerts.rule(_org(request), _name(request))
-        return http.reply(200, _rule(found), [_etag(found.version)])
+        return http.reply(200, shown_rule(found), [_etag(found.version)])
 
     async def put_rule(self, request: http.Request) -> http.Answer:
         """201 when it is new. Takes what reading it gives; what is left out has its default. A rule that looks at
         something else than before begins anew."""
         document, version = await request.document(), request.expected_version()
         found, is_new = await self._alerts.put_rule(_org(request), _name(request), document, version)
-        return http.reply(201 if is_new else 200, _rule(found), [_etag(found.version)])
+        return http.reply(201 if is_new else 200, shown_rule(found), [_etag(found.version)])
 
     async def delete_rule(self, request: http.Request) -> http.Answer:
         """What is open under it, and what was not told yet, goes with it."""
@@ -111,18 +113,18 @@ class Alerts:
     # ── channels ──
     async def list_channels(self, request: http.Request) -> http.Answer:
         found = await self._alerts.channels(_org(request))
-        return http.reply(200, schemas.AlertChannelPage([_channel(it) for it in found]))
+        return http.reply(200, schemas.AlertChannelPage([shown_channel(it) for it in found]))
 
     async def get_channel(self, request: http.Request) -> http.Answer:
         found = await self._alerts.channel(_org(request), _name(request))
-        return http.reply(200, _channel(found), [_etag(found.version)])
+        return http.reply(200, shown_channel(found), [_etag(found.version)])
 
     async def put_channel(self, request: http.Request) -> http.Answer:
         """201 when it is new. Secrets are named, never sent: `{secret: NAME}`. A command is a channel of the setting
         `alert_commands` alone."""
         document, version = await request.document(), request.expected_version()
         found, is_new = await self._alerts.put_channel(_org(request), _name(request), document, version)
-        return http.reply(201 if is_new else 200, _channel(found), [_etag(found.version)])
+        return http.reply(201 if is_new else 200, shown_channel(found), [_etag(found.version)])
 
     async def delete_channel(self, request: http.Request) -> http.Answer:
         await self._alerts.delete_channel(_org(request), _name(request))
@@ -142,7 +144,7 @@ def _org(request: http.Request) -> int:
 
 def _org_or_all(request: http.Request) -> int | None:
     """Who needs no token is the user who runs the server."""
-    return request.token.org if request.token else None
+    return http.principal(request).bound_to
 
 
 def _name(request: http.Request) -> str:
@@ -153,14 +155,14 @@ def _etag(version: int) -> tuple[bytes, bytes]:
     return b"etag", f'"{version}"'.encode()
 
 
-def _rule(it: Rule) -> schemas.AlertRule:
+def shown_rule(it: Rule) -> schemas.AlertRule:
     return schemas.AlertRule(
         **render_rule(it), version=it.version, created_at=render.stamp(it.created_at),
         updated_at=render.stamp(it.updated_at),
     )  # fmt: skip
 
 
-def _channel(it: Channel) -> schemas.AlertChannel:
+def shown_channel(it: Channel) -> schemas.AlertChannel:
     is_command = it.kind == COMMAND
     shown = {"url": None, "secret": None, "to": None, **render_channel(it)}
     return schemas.AlertChannel(
@@ -169,14 +171,14 @@ def _channel(it: Channel) -> schemas.AlertChannel:
     )  # fmt: skip
 
 
-def _alert(it: Alert) -> schemas.Alert:
+def shown_alert(it: Alert) -> schemas.Alert:
     return schemas.Alert(
         it.id, it.rule, it.subject, it.name, it.count, render.stamp(it.since_at), render.stamp(it.last_at), it.text,
         it.run_id, render.when(it.told_at), render.when(it.acked_at), it.acked_by or None,
     )  # fmt: skip
 
 
-def _delivery(it: Delivery) -> schemas.AlertDelivery:
+def shown_delivery(it: Delivery) -> schemas.AlertDelivery:
     return schemas.AlertDelivery(
         it.id, it.rule, it.channel, it.message["title"], it.state, it.tries, render.stamp(it.made_at),
         render.when(it.next_at) if it.state == "waiting" else None, render.when(it.sent_at), it.error,

@@ -11,7 +11,7 @@ import msgspec
 
 from horae.core import model
 from horae.core.definitions import Idempotency
-from horae.core.fields import Fields, Problems, fields_of, kind_of
+from horae.core.fields import Fields, kind_of, open_document
 from horae.core.jobdata import MAX_DATA
 from horae.core.time import moments
 from horae.errors import Error, Invalid, TooLarge
@@ -20,13 +20,7 @@ from horae.web import documents
 
 
 def read_fields(document: Any, *known: str) -> Fields:
-    problems = Problems()
-    fields = fields_of(document, "", problems, "an object expected")
-    if fields is None:
-        problems.raise_any()
-        raise AssertionError("a problem was noted")
-    fields.refuse_others(frozenset(known))
-    return fields
+    return open_document(document, "an object expected", frozenset(known))
 
 
 def read_moment(fields: Fields, name: str) -> model.Moment | None:

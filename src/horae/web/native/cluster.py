@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from horae import schemas
+from horae import schemas, views
 from horae.core import model
+from horae.core.members import is_for
 from horae.core.model import OperatorWish
 from horae.core.roles import Permission
 from horae.core.time import moments
@@ -27,8 +28,7 @@ class Cluster:
         self._insight = services.insight
         self._nodes = services.nodes
         self._catalogues = services.catalogues
-        self._seen: schemas.Overview | None = None
-        self._seen_until = 0.0
+        self._seen: dict[int | None, tuple[float, schemas.Overview]] = {}  # by who sees it: until when, and what
         self._collecting = asyncio.Lock()
 
     def operations(self) -> list[http.Operation]:
@@ -44,11 +44,13 @@ class Cluster:
             op("GET", "/v1/handlers", self.list_handlers, "cluster", "List Python handlers", "HandlerPage",
                params=(params.text("node", "Handlers of this node.", 200),)),
             op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),
+            op("GET", "/v1/leader", self.leader, "cluster", "Read who leads", "Leader"),
             op("GET", "/v1/overview", self.overview, "cluster", "Everything at a glance", "Overview"),
         ]  # fmt: skip
 
     async def list_nodes(self, request: http.Request) -> http.Answer:
-        nodes, segments = await self._insight.nodes(), await self._insight.segments()
+        org, segments = http.principal(request).bound_to, await self._insight.segments()
+        nodes = [node for node in await self._insight.nodes() if is_for(node, org)]
         return http.reply(200, schemas.NodePage(render.nodes(nodes, segments)))
 
     async def cordon(self, request: http.Request) -> http.Answer:
@@ -78,27 +80,36 @@ class Cluster:
         owned = sorted((await self._insight.segments()).items())
         return http.reply(200, schemas.SegmentPage([schemas.Segment(n, owner, term) for n, (owner, term) in owned]))
 
+    async def leader(self, request: http.Request) -> http.Answer:
+        """The one who gives segments to schedulers, and takes them from those that are gone."""
+        found = await self._insight.leader()
+        return http.reply(200, views.Leader(None if found is None else found.name, await self._insight.leader_term()))
+
     async def overview(self, request: http.Request) -> http.Answer:
-        return http.reply(200, await self.read_overview())
+        """Jobs, triggers and runs are those of one's organisation; what is counted is of the whole installation."""
+        return http.reply(200, await self.read_overview(http.principal(request).bound_to))
 
-    async def read_overview(self) -> schemas.Overview:
-        """Return what there is now, or was a second ago: any number of open pages costs one look a second."""
+    async def read_overview(self, org: int | None) -> schemas.Overview:
+        """Return what there is now, or was a second ago: any number of open pages costs one look a second for each
+        organisation. None sees all of them."""
         async with self._collecting:
-            if self._seen is None or time.monotonic() >= self._seen_until:
-                self._seen = await self._collect()
-                self._seen_until = time.monotonic() + OVERVIEW_SECONDS
-            return self._seen
+            until, seen = self._seen.get(org, (0.0, None))
+            if seen is None or time.monotonic() >= until:
+                seen = await self._collect(org)
+                self._seen = {each: one for each, one in self._seen.items() if one[0] > time.monotonic()}
+                self._seen[org] = time.monotonic() + OVERVIEW_SECONDS, seen
+            return seen
 
-    async def _collect(self) -> schemas.Overview:
-        seen = await self._insight.overview()
-        live = (await self._jobs.list_runs(model.RunFilter(states=LIVE), None, OVERVIEW_RUNS)).items
+    async def _collect(self, org: int | None) -> schemas.Overview:
+        seen = await self._insight.overview(org)
+        live = (await self._jobs.list_runs(model.RunFilter(states=LIVE, org=org), None, OVERVIEW_RUNS)).items
         wanted = {run.job_id for run in (*live, *seen.recent)} | {trigger.job_id for trigger in seen.due}
         names = await self._insight.job_names(wanted)
         return schemas.Overview(
             at=moments.format_moment(time.time_ns() // 1000),
             node=seen.node,
             census=render.census(seen.census),
-            nodes=render.nodes(seen.nodes, seen.segments),
+            nodes=render.nodes([node for node in seen.nodes if is_for(node, org)], seen.segments),
             live=[render.run(run, names.get(run.job_id)) for run in live],
             recent=[render.run(run, names.get(run.job_id)) for run in seen.recent if run.state.is_terminal],
             due=[render.trigger(trigger, names.get(trigger.job_id)) for trigger in seen.due],

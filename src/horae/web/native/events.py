@@ -85,4 +85,4 @@ class Events:
 def _follower(request: http.Request) -> Follower:
     args = request.args
     where = EventFilter(args["kinds"], args["job"], args["run"])
-    return Follower(where, request.token.org if request.token else None)
+    return Follower(where, http.principal(request).bound_to)

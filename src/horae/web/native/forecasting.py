@@ -55,7 +55,7 @@ class Forecasts:
     async def show(self, request: http.Request) -> http.Answer:
         """Due moments are exact. All else follows from durations as they were learned from history. Totals are of all
         triggers; `items` are those with most runs."""
-        args, org = request.args, request.token.org if request.token else None
+        args, org = request.args, http.principal(request).bound_to
         found = await self._forecasting.make(
             hours=args["hours"], start=args["from"], by=args["by"], org=org, limit=args["limit"]
         )

@@ -13,6 +13,7 @@ from horae.core.roles import Permission
 from horae.core.work import commands, isolation, specs, syncs
 from horae.errors import Invalid
 from horae.service import Services
+from horae.service.jobs.submitting import Outcome, Planned
 from horae.web import http, params, render
 from horae.web.native.bodies import read_run
 from horae.web.native.many import SLICE, Intake, Many, Pieces, cut, in_pieces, is_list
@@ -27,6 +28,9 @@ JOB_EXAMPLE = {
 }
 
 _JOBS = (
+    params.text(
+        "q", "Words, all of which the name holds, or the key, whatever their case. All jobs are looked at.", 128
+    ),
     params.text("name", "Part of the name. A page looks at 2,000 jobs, and may be short: its cursor goes on.", 128),
     params.text("named", "The name, exactly.", 128),
     params.text("key", "The key, exactly.", 128),
@@ -36,8 +40,11 @@ _JOBS = (
     params.CURSOR,
     params.LIMIT,
 )
+_DAYS = params.number("days", "How many, today included.", 1, 400, 371)
 _DRY_RUN = params.boolean("dry_run", "Only say what would be created or changed (200); everything is checked.")
 _ETAG = {"ETag": "The version of the job, for If-Match."}
+PREVIEWED_JOBS = 10  # of a plan, whose next moments are shown, and as many triggers of each
+PREVIEWED_MOMENTS = 5
 WHOLE = 64 * 1024  # bytes of a document that is read in one go
 DIRECTORY = b"horae-directory"  # header: where a job file lies on this machine, percent-encoded
 
@@ -47,6 +54,7 @@ class Jobs:
 
     def __init__(self, services: Services, intake: Intake) -> None:
         self._jobs = services.jobs
+        self._insight = services.insight
         self._intake = intake
         self._runs_in_place = services.runs_in_place
 
@@ -59,8 +67,12 @@ class Jobs:
                errors=(403, 409, 429), also={200: "SubmitPlan"}, needs=Permission.WRITE),
             op("GET", jobs, self.list_jobs, "jobs", "List jobs, newest first", "JobPage", params=_JOBS),
             op("GET", job, self.get_job, "jobs", "Read a job", "Job", headers=_ETAG),
+            op("GET", f"{job}/days", self.list_days, "jobs", "How the last days of a job went", "DayPage",
+               params=(_DAYS,)),
             op("PUT", job, self.replace_job, "jobs", "Replace a job", "Job", params=(params.IF_MATCH,), body=document,
                errors=(403, 409, 412), headers=_ETAG, needs=Permission.WRITE),
+            op("POST", f"{job}/plan", self.plan_replacing, "jobs", "Say what replacing a job would do", "SubmitPlan",
+               body=document, errors=(403,), needs=Permission.WRITE),
             op("DELETE", job, self.delete_job, "jobs", "Delete a job", status=204, needs=Permission.WRITE),
             op("DELETE", f"{job}/cursor", self.reset_cursor, "jobs", "Let a sync begin anew", status=204,
                errors=(409,), needs=Permission.WRITE),
@@ -86,8 +98,8 @@ class Jobs:
             who = http.principal(request)
             idempotency = request.idempotency(body)
             if request.args["dry_run"]:
-                return http.reply(200, render.plan(await self._jobs.plan(drafts, owner=who.owner, org=who.org)))
-            done = await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=idempotency)
+                return http.reply(200, self._render_plan(await self._jobs.plan(drafts, owner=who.name, org=who.org)))
+            done = await self._jobs.submit(drafts, owner=who.name, org=who.org, idempotency=idempotency)
             warnings = await self._jobs.offers.warn(done.jobs)
             if len(done.jobs) <= SLICE and not (many and many.is_lines):
                 shown = [render.job(job) for job in done.jobs]
@@ -97,6 +109,22 @@ class Jobs:
             return Pieces(
                 201, in_pieces(done.jobs, render.job, is_lines=is_lines), name="jobs", is_lines=is_lines, end=end
             )
+
+    def _render_plan(self, them: Sequence[Planned]) -> schemas.SubmitPlan:
+        """Of the first jobs, the next moments of each trigger too."""
+        return schemas.SubmitPlan(
+            [
+                render.planned(it, self._moments(it.draft) if number < PREVIEWED_JOBS else [])
+                for number, it in enumerate(them)
+            ]
+        )
+
+    def _moments(self, draft: specs.Draft) -> list[schemas.Preview]:
+        ask = self._insight.preview
+        return [
+            render.preview(one.schedule, ask(one.schedule, start=None, count=PREVIEWED_MOMENTS))
+            for one in draft.triggers[:PREVIEWED_JOBS]
+        ]
 
     def _put_in_place(self, drafts: Sequence[specs.Draft], directory: str | None) -> Sequence[specs.Draft]:
         """Where one's own steps run as one's self, they run where they were submitted from."""
@@ -111,8 +139,10 @@ class Jobs:
 
     async def list_jobs(self, request: http.Request) -> http.Answer:
         args = request.args
-        cursor, limit = args.pop("cursor"), args.pop("limit")
-        page = await self._jobs.list(model.JobFilter(org=http.principal(request).org, **args), cursor, limit)
+        cursor, limit, words = args.pop("cursor"), args.pop("limit"), args.pop("q")
+        page = await self._jobs.list(
+            model.JobFilter(org=http.principal(request).org, words=words, **args), cursor, limit
+        )
         return http.reply(200, schemas.JobPage([render.job(job) for job in page.items], page.cursor))
 
     async def get_job(self, request: http.Request) -> http.Answer:
@@ -124,6 +154,12 @@ class Jobs:
             reply.cursor = render.cursor(await self._jobs.cursors.get(job.id))
         return http.reply(200, reply, [_etag(job)])
 
+    async def list_days(self, request: http.Request) -> http.Answer:
+        """Days of UTC, oldest first. A run belongs to the day on which it was made, and counts once it has ended."""
+        job = await self._jobs.get(request.path_id("job_id"))
+        found = await self._jobs.glances.days(job.id, request.args["days"])
+        return http.reply(200, schemas.DayPage([render.day(it) for it in found]))
+
     async def replace_job(self, request: http.Request) -> http.Answer:
         """Takes a whole job document, also one as GET returns it: what Horae made is ignored where it is as Horae made
         it, and refused where it was changed; a document of an earlier `version` is refused (412). What changes nothing
@@ -131,6 +167,12 @@ class Jobs:
         job_id = request.path_id("job_id")
         draft = specs.parse_job(await request.document())
         return _job_reply(await self._jobs.replace(job_id, draft, expected_version=request.expected_version()))
+
+    async def plan_replacing(self, request: http.Request) -> http.Answer:
+        """Takes what PUT takes, and changes nothing: tells what is wrong with it, or the moments that come of it."""
+        job = await self._jobs.get(request.path_id("job_id"))
+        draft = specs.parse_job(await request.document())
+        return http.reply(200, self._render_plan([Planned(draft, Outcome.CHANGED, job.id)]))
 
     async def delete_job(self, request: http.Request) -> http.Answer:
         """It fires no more, its live runs are cancelled, and its history stays readable by id."""
@@ -143,7 +185,7 @@ class Jobs:
         return http.Reply(204)
 
     async def pause(self, request: http.Request) -> http.Answer:
-        return _job_reply(await self._jobs.set_paused(request.path_id("job_id"), True, http.principal(request).owner))
+        return _job_reply(await self._jobs.set_paused(request.path_id("job_id"), True, http.principal(request).name))
 
     async def resume(self, request: http.Request) -> http.Answer:
         return _job_reply(await self._jobs.set_paused(request.path_id("job_id"), False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from horae import schemas
-from horae.core.fields import Problems, fields_of
+from horae.core.fields import open_document
 from horae.core.model import Moment
 from horae.core.policy.limits import MOST_UNITS, SHOWN_RUNS, LimitState, name_of, per_of
 from horae.core.roles import Permission
@@ -38,10 +38,10 @@ class Limits:
     async def list_limits(self, request: http.Request) -> http.Answer:
         """Limits that runs use or wait for now, 1,000 at most, those first for which most runs wait. What waits
         is counted up to 1,000 runs of one demand."""
-        states = await self._jobs.limits.standing(request.token.org if request.token else None)
+        states = await self._jobs.limits.standing(http.principal(request).bound_to)
         now, names = await self._jobs.limits.now(), await self._jobs.limits.queue_names()
         busiest = sorted(states, key=lambda state: (-state.waiting, state.limit.key))[:MOST_LISTED]
-        return http.reply(200, schemas.LimitPage([_limit(state, now, names) for state in busiest]))
+        return http.reply(200, schemas.LimitPage([shown_limit(state, now, names) for state in busiest]))
 
     async def list_resources(self, request: http.Request) -> http.Answer:
         found = await self._jobs.limits.resources()
@@ -65,18 +65,14 @@ def _name(request: http.Request) -> str:
 
 
 def _read_capacity(document: Any) -> int:
-    problems = Problems()
-    fields = fields_of(document, "", problems, "a mapping such as {capacity: 2} expected")
-    capacity = 0
-    if fields is not None:
-        fields.refuse_others(_FIELDS)
-        fields.require("capacity", "how much there is of it")
-        capacity = fields.number("capacity", 0, 0, MOST_UNITS, whole=True)
-    problems.raise_any()
+    fields = open_document(document, "a mapping such as {capacity: 2} expected", _FIELDS)
+    fields.require("capacity", "how much there is of it")
+    capacity: int = fields.number("capacity", 0, 0, MOST_UNITS, whole=True)
+    fields.problems.raise_any()
     return capacity
 
 
-def _limit(it: LimitState, now: Moment, queues: Any) -> schemas.Limit:
+def shown_limit(it: LimitState, now: Moment, queues: Any) -> schemas.Limit:
     limit = it.limit
     return schemas.Limit(
         key=limit.key, name=name_of(limit.key, queues), per=per_of(limit.key), capacity=limit.capacity,

@@ -46,20 +46,20 @@ class Queues:
             await self._jobs.queues.figures(),
             await self._jobs.queues.now(),
         )
-        items = [_queue(queue, figures.get(queue.id, Figures()), now) for queue in queues]
+        items = [shown_queue(queue, figures.get(queue.id, Figures()), now) for queue in queues]
         return http.reply(200, schemas.QueuePage(items))
 
     async def get_queue(self, request: http.Request) -> http.Answer:
         queue = await self._jobs.queues.get(_name(request))
         figures = (await self._jobs.queues.figures()).get(queue.id, Figures())
-        return http.reply(200, _queue(queue, figures, await self._jobs.queues.now()), [_etag(queue)])
+        return http.reply(200, shown_queue(queue, figures, await self._jobs.queues.now()), [_etag(queue)])
 
     async def put_queue(self, request: http.Request) -> http.Answer:
         """201 when it is new. Takes what reading it gives; what is left out has its default, but the state stays as it
         is."""
         document, version = await request.document(), request.expected_version()
         queue, is_new = await self._jobs.queues.put(_name(request), document, version)
-        return http.reply(201 if is_new else 200, _queue(queue), [_etag(queue)])
+        return http.reply(201 if is_new else 200, shown_queue(queue), [_etag(queue)])
 
     async def pause(self, request: http.Request) -> http.Answer:
         """What waits goes on waiting, and what comes waits too; what runs goes on."""
@@ -74,7 +74,7 @@ class Queues:
         return await self._set_state(request, QueueState.DRAINING)
 
     async def _set_state(self, request: http.Request, state: QueueState) -> http.Answer:
-        return http.reply(200, _queue(await self._jobs.queues.set_state(_name(request), state)))
+        return http.reply(200, shown_queue(await self._jobs.queues.set_state(_name(request), state)))
 
     async def delete_queue(self, request: http.Request) -> http.Answer:
         """It must have been draining for some seconds, no job may name it, and nothing may be in it."""
@@ -90,7 +90,7 @@ def _etag(queue: Queue) -> tuple[bytes, bytes]:
     return b"etag", f'"{queue.version}"'.encode()
 
 
-def _queue(it: Queue, figures: Figures | None = None, now: Moment = 0) -> schemas.Queue:
+def shown_queue(it: Queue, figures: Figures | None = None, now: Moment = 0) -> schemas.Queue:
     shown = render.queue(it)
     if figures is not None:
         shown.figures = _figures(figures, now)

@@ -1,26 +1,28 @@
-"""Runs that are run again, under /v1."""
+"""Runs that are run again or cancelled by the many, under /v1."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from msgspec import convert
+from msgspec import UNSET, UnsetType, convert
 
-from horae import schemas
+from horae import schemas, views
 from horae.core import model
 from horae.core.fields import Fields, fields_of, kind_of, type_words
 from horae.core.roles import Permission
 from horae.errors import Error
 from horae.service import Services
 from horae.service.jobs.orders import Asker
-from horae.service.jobs.reruns import MAX_RUNS, Again
+from horae.service.jobs.reruns import MAX_RUNS, Answered
 from horae.web import http, params, render
 from horae.web.native.bodies import read_fields, read_job_name, read_moment
 
 RERUN_EXAMPLE = {"where": {"state": ["failed"], "due_from": "2027-03-28T00:00:00Z"}}
+CANCEL_EXAMPLE = {"where": {"state": ["queued"], "owner": "ann"}, "dry_run": True}
 ENDED = {state.word: state for state in model.State if state.is_terminal}
+LIVE = {state.word: state for state in model.State if not state.is_terminal}
 UNLESS_SAID = (model.State.FAILED, model.State.TIMED_OUT)
-_WHERE = frozenset({"job", "state", "due_from", "due_until", "node"})
+_WHERE = frozenset({"job", "state", "due_from", "due_until", "node", "owner", "name"})
 
 
 class Reruns:
@@ -35,6 +37,8 @@ class Reruns:
             http.Operation("POST", "/v1/runs/rerun", self.rerun, "runs", "Run runs again", "RerunAnswers",
                            params=(params.IDEMPOTENCY,), body=http.Body("RerunRequest", RERUN_EXAMPLE), errors=(409,),
                            needs=Permission.RUN),
+            http.Operation("POST", "/v1/runs/cancel", self.cancel, "runs", "Cancel runs", "CancelAnswers",
+                           body=http.Body("CancelRequest", CANCEL_EXAMPLE), errors=(409,), needs=Permission.CANCEL),
         ]  # fmt: skip
 
     async def rerun(self, request: http.Request) -> http.Answer:
@@ -42,35 +46,63 @@ class Reruns:
         that failed or timed out, unless `state` says otherwise. The job's overlap policy holds for each. `dry_run`
         answers with the runs that would be run again. With an Idempotency-Key, a repeat runs none a second time."""
         fields = read_fields(await request.document(), "runs", "where", "dry_run")
-        ids, where = _read_ids(fields), _read_where(fields)
-        is_dry = fields.flag("dry_run")
-        fields.problems.raise_any()
-        who = http.principal(request)
-        asker = Asker(who.owner, who.org, is_bound=request.token is not None)
-        if where is not None:
-            ids = await self._find(where, asker)
+        asker = _asker(request)
+        ids, is_dry = await self._read(fields, asker, ENDED, UNLESS_SAID)
         found = await self._jobs.reruns.load(ids, asker)
         if not is_dry:
-            scope, key = f"{who.owner} POST /v1/runs/rerun", request.idempotency_key()
+            who = http.principal(request)
+            scope, key = f"{who.scope} POST /v1/runs/rerun", request.idempotency_key()
             found = await self._jobs.reruns.run_again(found, asker, scope, key)
-        names = await self._insight.job_names(
-            each.answer.job_id for each in found if isinstance(each.answer, model.Run)
-        )
-        return http.reply(200, schemas.RerunAnswers([_shown(each, names, request.id) for each in found]))
+        names = await self._names(found)
+        return http.reply(200, schemas.RerunAnswers([schemas.Rerun(*_shown(it, names, request.id)) for it in found]))
+
+    async def cancel(self, request: http.Request) -> http.Answer:
+        """Up to 10,000, named by `runs` or found by `where`: all that have not ended, unless `state` says otherwise.
+        What waits has ended with the answer; what runs, as soon as its processes are gone. `dry_run` answers with the
+        runs that would be cancelled. A repeat cancels what is left."""
+        fields, asker = read_fields(await request.document(), "runs", "where", "dry_run"), _asker(request)
+        ids, is_dry = await self._read(fields, asker, LIVE, tuple(LIVE.values()))
+        found = await self._jobs.cancels.load(ids, asker)
+        if not is_dry:
+            found = await self._jobs.cancels.cancel(found, http.principal(request).name)
+        names = await self._names(found)
+        return http.reply(200, views.CancelAnswers([views.Cancel(*_shown(it, names, request.id)) for it in found]))
+
+    async def _read(
+        self, fields: Fields, asker: Asker, states: Mapping[str, model.State], unless_said: tuple[model.State, ...]
+    ) -> tuple[list[int], bool]:
+        """Return which runs are meant, and whether that is all that is asked."""
+        ids, where = _read_ids(fields), _read_where(fields, states, unless_said)
+        is_dry = bool(fields.flag("dry_run"))
+        fields.problems.raise_any()
+        return ids if where is None else await self._find(where, asker), is_dry
+
+    async def _names(self, found: Sequence[Answered]) -> Mapping[int, str]:
+        runs = [each.answer for each in found if isinstance(each.answer, model.Run)]
+        return await self._insight.job_names(run.job_id for run in runs)
 
     async def _find(self, where: model.Json, asker: Asker) -> list[int]:
         job_id = await self._jobs.orders.find_job(where["job"], asker) if where["job"] is not None else None
         states, org = where["state"], asker.org if asker.is_bound else None
         nodes = (where["node"],) if where["node"] is not None else ()
         return await self._jobs.reruns.find(
-            model.RunFilter(job_id, None, states, where["due_from"], where["due_until"], org, nodes=nodes)
-        )
+            model.RunFilter(job_id, None, states, where["due_from"], where["due_until"], org, nodes=nodes,
+                            owner=where["owner"], name=where["name"])
+        )  # fmt: skip
 
 
-def _shown(again: Again, names: Mapping[int, str], request_id: str) -> schemas.Rerun:
-    if isinstance(again.answer, Error):
-        return schemas.Rerun(again.run_id, error=convert(http.problem_of(again.answer, request_id), schemas.Problem))
-    return schemas.Rerun(again.run_id, run=render.run(again.answer, names.get(again.answer.job_id)))
+def _asker(request: http.Request) -> Asker:
+    who = http.principal(request)
+    return Asker(who.name, who.org, is_bound=not who.is_local)
+
+
+def _shown(
+    it: Answered, names: Mapping[int, str], request_id: str
+) -> tuple[int, schemas.Run | UnsetType, schemas.Problem | UnsetType]:
+    """Return the fields of an answer for one run, in their order."""
+    if isinstance(it.answer, Error):
+        return it.run_id, UNSET, convert(http.problem_of(it.answer, request_id), schemas.Problem)
+    return it.run_id, render.run(it.answer, names.get(it.answer.job_id)), UNSET
 
 
 def _read_ids(fields: Fields) -> list[int]:
@@ -87,7 +119,9 @@ def _read_ids(fields: Fields) -> list[int]:
     return list(dict.fromkeys(run_id for run_id in ids if type(run_id) is int))
 
 
-def _read_where(fields: Fields) -> model.Json | None:
+def _read_where(
+    fields: Fields, states: Mapping[str, model.State], unless_said: tuple[model.State, ...]
+) -> model.Json | None:
     if "where" not in fields.values:
         return None
     inner = fields_of(fields.values["where"], "where", fields.problems, "must be an object")
@@ -96,18 +130,21 @@ def _read_where(fields: Fields) -> model.Json | None:
     inner.refuse_others(_WHERE)
     job = read_job_name(inner) if "job" in inner.values else None
     return {
-        "job": job, "state": _read_states(inner), "node": inner.text("node"),
+        "job": job, "state": _read_states(inner, states, unless_said), "node": inner.text("node"),
+        "owner": inner.text("owner"), "name": inner.text("name"),
         "due_from": read_moment(inner, "due_from"), "due_until": read_moment(inner, "due_until"),
     }  # fmt: skip
 
 
-def _read_states(fields: Fields) -> tuple[model.State, ...]:
+def _read_states(
+    fields: Fields, states: Mapping[str, model.State], unless_said: tuple[model.State, ...]
+) -> tuple[model.State, ...]:
     if "state" not in fields.values:
-        return UNLESS_SAID
-    words = fields.items("state", len(ENDED), "states", least=1)
+        return unless_said
+    words = fields.items("state", len(states), "states", least=1)
     for word in words:
-        if type(word) is not str or word not in ENDED:
+        if type(word) is not str or word not in states:
             got = repr(word[:60]) if isinstance(word, str) else kind_of(word)
-            fields.fault("state", "E_ENUM", f"one of {', '.join(ENDED)}, got {got}")
-            return UNLESS_SAID
-    return tuple(ENDED[word] for word in words) or UNLESS_SAID
+            fields.fault("state", "E_ENUM", f"one of {', '.join(states)}, got {got}")
+            return unless_said
+    return tuple(states[word] for word in words) or unless_said

@@ -47,6 +47,9 @@ _RUNS = (
     params.text("node", "Runs that this node runs or ran last.", 200),
     params.identity("parent", "Tasks of one run of a workflow."),
     params.boolean("tasks", "Tasks of workflows too."),
+    params.text("owner", "Runs of jobs of this owner.", 200),
+    params.text("name", "Runs of jobs whose name holds this text.", 200),
+    params.text("queue", "Runs that wait or run in this queue; those that have ended are in none.", 200),
     params.CURSOR,
     params.LIMIT,
 )
@@ -171,11 +174,13 @@ class Runs:
         if due_from is not None and due_until is not None and not 0 <= due_until - due_from < LONGEST_RANGE:
             message = "due_until must lie after due_from, by less than 100 years"
             raise Invalid(message, code="E_RANGE", path="due_until")
-        org = request.token.org if request.token else None
+        org = http.principal(request).bound_to
         nodes = (args["node"],) if args["node"] else ()
+        queue_id = (await self._jobs.queues.get(args["queue"])).id if args["queue"] else None
         where = model.RunFilter(
             args["job_id"], args["trigger_id"], args["state"], due_from, due_until, org, nodes=nodes,
-            parent_id=args["parent"], tasks=bool(args["tasks"]),
+            parent_id=args["parent"], tasks=bool(args["tasks"]), owner=args["owner"], name=args["name"],
+            queue_id=queue_id,
         )  # fmt: skip
         page = await self._jobs.list_runs(where, args["cursor"], args["limit"])
         names = await self._insight.job_names(run.job_id for run in page.items)
@@ -197,8 +202,8 @@ class Runs:
     async def _place(self, request: http.Request, many: Many) -> list[bytes]:
         """Return the answers as they are to be sent: made of one batch while the store is busy with the next."""
         who, key = http.principal(request), request.idempotency_key()
-        asker = Asker(who.owner, who.org, is_bound=request.token is not None)
-        batches = _batches(many, f"{who.owner} POST /v1/runs", key)
+        asker = Asker(who.name, who.org, is_bound=not who.is_local)
+        batches = _batches(many, f"{who.scope} POST /v1/runs", key)
         pieces: list[bytes] = []
         async with aclosing(read_ahead(self._jobs.orders.place_batches(batches, asker))) as answered:
             async for answers in answered:
@@ -225,14 +230,14 @@ class Runs:
 
     async def cancel(self, request: http.Request) -> http.Answer:
         """A waiting run is cancelled at once; a running one as soon as its process tree is gone."""
-        run = await self._jobs.cancel(request.path_id("run_id"), http.principal(request).owner)
+        run = await self._jobs.cancel(request.path_id("run_id"), http.principal(request).name)
         return http.reply(202, render.run(run, await self._name_of(run)))
 
     async def retry(self, request: http.Request) -> http.Answer:
         """A new run with the same graph and data: what succeeded in this one is taken over, the rest is done again."""
         who, key, run_id = http.principal(request), request.idempotency_key(), request.path_id("run_id")
-        asker = Asker(who.owner, who.org, is_bound=request.token is not None)
-        once = Idempotency(f"{who.owner} POST /v1/runs/{run_id}/retry", key, "") if key is not None else None
+        asker = Asker(who.name, who.org, is_bound=not who.is_local)
+        once = Idempotency(f"{who.scope} POST /v1/runs/{run_id}/retry", key, "") if key is not None else None
         run = await self._jobs.workflows.retry(run_id, asker, once)
         return http.reply(201, render.run(run, await self._name_of(run)))
 

@@ -51,7 +51,7 @@ class Signals:
         body = await request.read(MAX_DATA)
         value = read_value(request, body)
         run = await self._jobs.signals.send(
-            run_id, name, value, http.principal(request).owner, request.idempotency(body)
+            run_id, name, value, http.principal(request).name, request.idempotency(body)
         )
         names = await self._insight.job_names([run.job_id])
         return http.reply(202, render.run(run, names.get(run.job_id)))
@@ -78,7 +78,7 @@ class Signals:
 
     async def list_approvals(self, request: http.Request) -> http.Answer:
         """Oldest first, a thousand at most."""
-        org = request.token.org if request.token else None
+        org = http.principal(request).bound_to
         found = await self._jobs.signals.list_approvals(decider(request), org)
         items = [
             schemas.Approval(
@@ -92,7 +92,8 @@ class Signals:
 
 
 def decider(request: http.Request) -> Decider:
-    return Decider(http.principal(request).owner, is_alone=request.token is None)
+    who = http.principal(request)
+    return Decider(who.name, is_alone=who.is_local)
 
 
 def read_signal_name(name: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from horae import schemas
+from horae.core.rights import refuse_without
 from horae.core.roles import Permission
 from horae.service import Services
-from horae.service.access import parse_token
+from horae.service.access.wanted import parse_token
 from horae.web import http, render
 
 TOKEN_EXAMPLE = {"name": "ci", "scope": "user", "owner": "ann", "expires_in": "30d"}
@@ -21,7 +22,7 @@ class Tokens:
         op, tokens = http.Operation, "/v1/tokens"
         return [
             op("POST", tokens, self.create_token, "tokens", "Make a token", "NewToken", 201,
-               body=http.Body("TokenRequest", TOKEN_EXAMPLE), needs=Permission.TOKENS),
+               body=http.Body("TokenRequest", TOKEN_EXAMPLE), needs=Permission.TOKENS, is_dangerous=True),
             op("GET", tokens, self.list_tokens, "tokens", "List tokens, newest first", "TokenPage",
                needs=Permission.TOKENS),
             op("DELETE", f"{tokens}/{{token_id}}", self.revoke_token, "tokens", "Revoke a token", status=204,
@@ -32,15 +33,20 @@ class Tokens:
         """`token` in the answer is shown this once: Horae keeps only its hash. What is made with a token has its owner,
         and ends with it."""
         wanted = parse_token(await request.document())
-        token, text = await self._access.issue(wanted, request.token)
+        if wanted.scope == "agent":  # it is given the work of every organisation, with its secrets
+            refuse_without(http.principal(request), Permission.CLUSTER)
+        token, text = await self._access.issue(wanted, request.token, http.principal(request))
         return http.reply(201, render.new_token(token, self._access.state_of(token), text))
 
     async def list_tokens(self, request: http.Request) -> http.Answer:
         """Return those of the organisation of who asks, revoked and expired ones too; never their secrets."""
-        items = [render.token(token, self._access.state_of(token)) for token in await self._access.list(request.token)]
+        items = [
+            render.token(token, self._access.state_of(token))
+            for token in await self._access.list(http.principal(request))
+        ]
         return http.reply(200, schemas.TokenPage(items))
 
     async def revoke_token(self, request: http.Request) -> http.Answer:
         """This node refuses it at once, every other one within 5 seconds."""
-        await self._access.revoke(request.path_id("token_id"), request.token)
+        await self._access.revoke(request.path_id("token_id"), http.principal(request))
         return http.Reply(204)

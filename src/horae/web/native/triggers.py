@@ -9,7 +9,7 @@ from horae.core import model
 from horae.core.fields import Fields, Problems
 from horae.core.jobdata import MAX_DATA
 from horae.core.roles import Permission
-from horae.core.time import moments, schedule
+from horae.core.time import moments
 from horae.core.work import specs
 from horae.errors import Invalid
 from horae.service import Services
@@ -96,9 +96,7 @@ class Triggers:
         if "start_at" in draft.schedule:
             start = moments.parse_moment(draft.schedule["start_at"])
         found = self._insight.preview(draft.schedule, start=start, count=count)
-        shown = [schemas.Previewed(moments.format_moment(it.moment), it.local, it.note) for it in found]
-        dialect, words = schedule.dialect_of(draft.schedule), schedule.describe(draft.schedule)
-        return http.reply(200, schemas.Preview(dialect, words, shown))
+        return http.reply(200, render.preview(draft.schedule, found))
 
 
 def _read_patch(document: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -32,14 +33,20 @@ def planned(
     assert next_at is not None
     median = None if seconds is None else round(seconds * SECOND)
     made = Planned(
-        job_id, next_at, None, job_id, 1, f"job {job_id}", "ann", "shell", policy_text(policy or Policy()), text,
-        START - SECOND, median, 0.0, 1.0,
+        job_id, next_at, None, job_id, 1, "ann", "shell", policy_text(policy or Policy()), text,
+        START - SECOND, median, 0.0,
     )  # fmt: skip
     return made._replace(**fields)
 
 
-def made(*triggers: Planned, followers: tuple[Follower, ...] = (), places: Places = HERE, **asked: object) -> Forecast:
-    return forecast(DAY, Columns.of(triggers), followers, places, **asked)  # type: ignore[arg-type]
+def made(
+    *triggers: Planned,
+    followers: tuple[Follower, ...] = (),
+    places: Places = HERE,
+    shares: Mapping[int, float] | None = None,
+    **asked: object,
+) -> Forecast:
+    return forecast(DAY, Columns.of(triggers), followers, places, shares or {}, **asked)  # type: ignore[arg-type]
 
 
 def follower(job_id: int, *heard: tuple[int, str], part_of: int | None = None, share: float = 1.0) -> Follower:
@@ -131,9 +138,9 @@ def test_jobs_that_never_ran_take_as_long_as_others_of_their_kind() -> None:
 
 
 def test_jobs_that_listen_are_as_many_as_the_ends_they_listen_to() -> None:
-    source = planned(1, {"cron": "0 * * * *"}, share=0.75)
+    source = planned(1, {"cron": "0 * * * *"})
     followers = follower(2, (1, "success")), follower(3, (1, "failure")), follower(4, (3, "end"))
-    found = made(source, followers=followers)
+    found = made(source, followers=followers, shares={1: 0.75})
     assert {item.key: item.runs for item in found.items} == pytest.approx({"1": 24, "2": 18, "3": 6, "4": 6})
     assert (found.moments, found.followers) == (24, pytest.approx(30))
 
@@ -182,12 +189,15 @@ def test_many_at_the_same_second_are_a_clash_with_a_remedy() -> None:
     midnight = [planned(number, {"cron": "0 0 * * *"}) for number in range(1, 31)]
     hourly = [planned(number, {"cron": "0 * * * *"}) for number in range(31, 36)]
     spread_out = [planned(number, {"cron": "H 0 * * *"}) for number in range(36, 60)]
-    [clash] = made(*midnight, *hourly, *spread_out).clashes
+    found = made(*midnight, *hourly, *spread_out)
+    [clash] = found.named({1: "one", 2: "two"}).clashes
     assert (clash.at, clash.triggers, clash.times) == (parse_moment("2027-01-16T00:00:00Z"), 35, 1)
     assert [(crowd.expression, crowd.triggers, crowd.instead) for crowd in clash.crowds] == [
         ("0 0 * * *", 30, "H 0 * * *"), ("0 * * * *", 5, "H * * * *")
     ]  # fmt: skip
-    assert clash.crowds[0].names[:2] == ("job 1", "job 2")
+    assert clash.crowds[0].jobs == (1, 2, 3, 4, 5)
+    assert clash.crowds[0].names == ("one", "two", "3", "4", "5"), "what has gone meanwhile is called by its number"
+    assert found.jobs() >= {1, 2, 3, 4, 5, 31, 32}
 
 
 @pytest.mark.parametrize(
@@ -228,7 +238,7 @@ def test_a_limit_that_may_run_out_is_never_passed_over_as_if_it_could_not() -> N
 
 
 def loaded(*triggers: Planned) -> list[Pool]:
-    cells = Cells(DAY, HERE, Columns.of(triggers), ())
+    cells = Cells(DAY, HERE, Columns.of(triggers), (), {})
     _load(cells)
     return list(cells.profiles.pools.values())
 

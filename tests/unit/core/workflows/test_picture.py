@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from horae.cli import pictures
 from horae.cli.screen import Screen
 from horae.core.workflows.picture import Picture, picture
-from horae.web.drawings import draw
+from horae.web.pages.drawings import draw
 
 SPEC = {
     "tasks": {

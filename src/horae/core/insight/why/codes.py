@@ -330,6 +330,12 @@ _ENDS = (
         "Somebody drained the queue; moments of triggers are skipped meanwhile.", "`horae queues resume NAME`.",
     ),
     Code(
+        "run.skipped.owner", "It did not run: the owner of its job may not run it.",
+        "A job runs with the rights that its owner has at that moment; the owner was disabled, is no member of the "
+        "organisation any more, or may only look.",
+        "Enable the owner or give back its role; or let somebody else submit the job.",
+    ),
+    Code(
         "run.skipped.dependency", "It did not run: what it comes after ended otherwise, or never came.",
         "`after` of the job, or `needs` of a task, asks for a success, a failure or an end.",
         "Mend what it comes after; `on: end` takes any end.",

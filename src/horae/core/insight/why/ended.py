@@ -156,6 +156,12 @@ def _draining(facts: Facts) -> Sentence:
     )
 
 
+def _owner(facts: Facts) -> Sentence:
+    owner = facts.job.owner
+    text = f"it was skipped: {owner}, the owner of its job, was disabled or might not run it at its moment"
+    return Sentence("run.skipped.owner", text, {**_base(facts), "owner": owner})
+
+
 def _dependency(facts: Facts) -> Sentence:
     message = facts.the_run.message
     runs = [
@@ -264,7 +270,8 @@ def _deleted(facts: Facts) -> Sentence:
 _Table = dict[str, Callable[[Facts], Sentence]]
 _SKIPS: _Table = {
     Reason.OVERLAP: _overlap, Reason.MISFIRE: _misfire, Reason.START_DEADLINE: _start_deadline,
-    Reason.QUEUE_DRAINING: _draining, Reason.DEPENDENCY: _dependency, Reason.SIGNAL: _signal, "": _skipped,
+    Reason.QUEUE_DRAINING: _draining, Reason.OWNER: _owner, Reason.DEPENDENCY: _dependency,
+    Reason.SIGNAL: _signal, "": _skipped,
 }  # fmt: skip
 _FAILURES: _Table = {
     Reason.EXIT: _exit,

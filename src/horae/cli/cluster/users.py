@@ -1,0 +1,270 @@
+"""The commands about users and organisations.
+
+The first user is made before any server listens, so `horae admin` opens the database itself, as `horae token` does:
+with SQLite a running server holds it, and is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import click
+
+from horae.cli.cluster.tokens import client_of, holder_of, refuse_both
+from horae.cli.local import ConfigFile, load_settings
+from horae.cli.options import Argument, Option
+from horae.cli.screen import Cell, clean, local_time
+from horae.cli.session import SHARED, Session, command, family, listing, settings_command
+from horae.errors import ConfigError
+
+if TYPE_CHECKING:
+    from horae.service.access.users import Users
+
+Json = dict[str, Any]
+
+SETTINGS = ("data", "database", "startup_timeout", "public_url", "host", "port")
+ABOUT = """Make the first user, and let users set a password.
+
+A user sets the password with a link that is good once, and for a day. There is no default password."""
+
+User = Annotated[str, Argument(metavar="NAME", help="Name of a user.")]
+Org = Annotated[str, Argument(metavar="ORG", help="Name or number of an organisation; '*' is all of them.")]
+Role = Annotated[str | None, Option("--role", metavar="viewer|operator|editor|admin", help="What may be done there.")]
+
+
+def register(app: click.Group) -> None:
+    _register_admin(app)
+    _register_users(app)
+    _register_orgs(app)
+
+
+def _register_admin(app: click.Group) -> None:
+    group = family(app, "admin", ABOUT, "horae admin create ann")
+    for name, example, function in (
+        ("create", "horae admin create ann", create_admin),
+        ("invite", "horae admin invite ann", invite),
+    ):
+        settings_command(group, name, example, SETTINGS, shared=SHARED)(function)
+
+
+def _register_users(app: click.Group) -> None:
+    group = listing(app, "users", "horae users")(list_users)
+    command(group, "create", "horae users create bob --org data --role editor")(create)
+    command(group, "disable", "horae users disable bob")(disable)
+    command(group, "enable", "horae users enable bob")(enable)
+    command(group, "link", "horae users link bob --issuer https://id.example.org --subject 248289761001")(link)
+
+
+def _register_orgs(app: click.Group) -> None:
+    group = listing(app, "orgs", "horae orgs")(list_orgs)
+    command(group, "create", "horae orgs create data")(create_org)
+    command(group, "members", "horae orgs members data")(members)
+    command(group, "add", "horae orgs add data bob --role editor")(add)
+    command(group, "remove", "horae orgs remove data bob")(remove)
+
+
+# ── admin ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Accounts(Protocol):
+    """What the client can do, and the database without a server."""
+
+    async def create_user(self, name: str, *, org: str | None, role: str | None) -> Json: ...
+
+    async def invite_user(self, name: str) -> Json: ...
+
+
+async def create_admin(session: Session, flags: dict[str, str], name: User, config_file: ConfigFile = None) -> None:
+    """Make an admin of the installation, and print the link with which it sets its password.
+
+    The link is good once, and for a day. `horae admin invite NAME` makes another.
+    """
+    async with _accounts(session, flags, config_file) as accounts:
+        await accounts.create_user(name, org="*", role="admin")
+        _show_link(session, await accounts.invite_user(name))
+
+
+async def invite(session: Session, flags: dict[str, str], name: User, config_file: ConfigFile = None) -> None:
+    """Print a link with which a user sets a password, once. Earlier ones are void."""
+    async with _accounts(session, flags, config_file) as accounts:
+        _show_link(session, await accounts.invite_user(name))
+
+
+def _show_link(session: Session, made: Json) -> None:
+    link = made["link"] if "://" in made["link"] else session.address_of(made["link"])
+    if session.as_json:
+        session.screen.json({**made, "link": link})
+        return
+    session.screen.note(f"{clean(made['user'])} sets a password here, once and within a day:")
+    session.screen.line(link)
+
+
+@asynccontextmanager
+async def _accounts(session: Session, flags: dict[str, str], config_file: str | None) -> AsyncIterator[Accounts]:
+    async with AsyncExitStack() as stack:
+        if session.named_server:
+            refuse_both(session.named_server, flags)
+            yield (await stack.enter_async_context(client_of(session, session.server))).json
+            return
+        from horae.app.process import local_users  # the whole server is loaded with it
+
+        config = load_settings(flags, config_file, session.screen)
+        accounts: Accounts
+        try:
+            users = await stack.enter_async_context(local_users(config))
+            accounts = LocalAccounts(users, config.public_url or config.address)
+        except ConfigError as error:
+            accounts = (await stack.enter_async_context(client_of(session, holder_of(error)))).json
+        yield accounts
+
+
+class LocalAccounts:
+    """The client's calls, on a database that no server holds."""
+
+    def __init__(self, users: Users, place: str) -> None:
+        self._users, self._place = users, place
+
+    async def create_user(self, name: str, *, org: str | None, role: str | None) -> Json:
+        from horae.core import identity, roles
+        from horae.web import render
+
+        found = await self._users.find_organisation(org or "default", identity.LOCAL)
+        given = {found: roles.Role(role)} if role else {}
+        return render.plain(render.user(await self._users.create(name, identity.LOCAL, roles=given)))
+
+    async def invite_user(self, name: str) -> Json:
+        from horae.core.identity import LOCAL
+        from horae.service.access.users import INVITE_SECONDS
+
+        user, text = await self._users.invite(name, LOCAL)
+        return {"user": user.name, "link": f"{self._place}/login/invite/{text}", "expires_in": round(INVITE_SECONDS)}
+
+
+# ── users ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def list_users(session: Session) -> None:
+    """List users by name: all of them to who runs the installation, to others those of their organisation."""
+    items: list[Json] = []
+    with session.client() as client:
+        cursor = None
+        while True:
+            page = client.json.users(cursor)
+            items += page["items"]
+            cursor = page["cursor"]
+            if cursor is None:
+                break
+    if session.as_json:
+        session.screen.json({"items": items, "cursor": None})
+        return
+    rows = [
+        [it["name"], it["kind"], it["email"], " ".join(f"{org}:{role}" for org, role in it["roles"].items()),
+         Cell(it["state"], "green" if it["state"] == "good" else "red"), local_time(it["created_at"])]
+        for it in items
+    ]  # fmt: skip
+    columns = ["name", "kind", "mail", "roles", "state", "created"]
+    session.screen.table(columns, rows, "no users yet: `horae admin create NAME` makes the first")
+
+
+def create(
+    session: Session,
+    name: User,
+    org: Annotated[
+        str | None, Option("--org", metavar="ORG", help="Its organisation; '*' is all. [default: default]")
+    ] = None,
+    role: Role = None,
+    email: Annotated[str | None, Option("--email", metavar="ADDRESS", help="For people to read.")] = None,
+    service: Annotated[bool, Option("--service", help="A program: it cannot log in, tokens are made for it.")] = False,
+) -> None:
+    """Make a user, or with --service an account for a program.
+
+    A user sets a password with the link of `horae admin invite NAME`. A program gets a token by
+    `horae token create NAME --owner ACCOUNT`.
+    """
+    kind = "service" if service else None
+    with session.client() as client:
+        made = client.json.create_user(name, kind=kind, email=email, org=org, role=role)
+    if session.as_json:
+        session.screen.json(made)
+    else:
+        session.screen.line(f"user {clean(name)} is made")
+
+
+def disable(session: Session, name: User) -> None:
+    """Refuse a user: every node refuses its sessions and tokens within 5 seconds."""
+    with session.client() as client:
+        _show(session, client.json.disable_user(name), f"{clean(name)} is disabled")
+
+
+def enable(session: Session, name: User) -> None:
+    """Let a user in again."""
+    with session.client() as client:
+        _show(session, client.json.enable_user(name), f"{clean(name)} is enabled")
+
+
+def link(
+    session: Session,
+    name: User,
+    issuer: Annotated[str, Option("--issuer", metavar="URL", help="The identity provider, as it names itself.")] = "",
+    subject: Annotated[str, Option("--subject", metavar="TEXT", help="What it calls the user: `sub`.")] = "",
+) -> None:
+    """Let a user of an identity provider be this one. Nobody is linked by an address of mail."""
+    with session.client() as client:
+        client.json.link_user(name, issuer, subject)
+    _show(session, {"name": name, "issuer": issuer, "subject": subject}, f"{clean(name)} is linked")
+
+
+# ── organisations ──────────────────────────────────────────────────────────────────────────────────
+
+
+def list_orgs(session: Session) -> None:
+    """List organisations."""
+    with session.client() as client:
+        page = client.json.orgs()
+    if session.as_json:
+        session.screen.json(page)
+        return
+    rows = [[str(it["id"]), it["name"], local_time(it["created_at"])] for it in page["items"]]
+    session.screen.table([">id", "name", "created"], rows, "there is none")
+
+
+def create_org(session: Session, name: Annotated[str, Argument(metavar="NAME", help="Its name.")]) -> None:
+    """Make an organisation."""
+    with session.client() as client:
+        made = client.json.create_org(name)
+    _show(session, made, f"organisation {clean(name)} has the number {made['id']}")
+
+
+def members(session: Session, org: Org) -> None:
+    """List the members of an organisation."""
+    with session.client() as client:
+        page = client.json.members(org)
+    if session.as_json:
+        session.screen.json(page)
+        return
+    rows = [[it["name"], it["role"], it["source"]] for it in page["items"]]
+    session.screen.table(["name", "role", "said by"], rows, "it has no members")
+
+
+def add(session: Session, org: Org, name: User, role: Role = None) -> None:
+    """Make a user a member, or change the role of one. [default: viewer]"""
+    wanted = role or "viewer"
+    with session.client() as client:
+        client.json.add_member(org, name, wanted)
+    _show(session, {"org": org, "name": name, "role": wanted}, f"{clean(name)} is {wanted} in {clean(org)}")
+
+
+def remove(session: Session, org: Org, name: User) -> None:
+    """Take a member out of an organisation."""
+    with session.client() as client:
+        client.json.remove_member(org, name)
+    _show(session, {"org": org, "name": name}, f"{clean(name)} is no member of {clean(org)} any more")
+
+
+def _show(session: Session, made: Json, words: str) -> None:
+    if session.as_json:
+        session.screen.json(made)
+    else:
+        session.screen.line(words)

@@ -1,0 +1,23 @@
+"""The past of jobs at a glance: for people who look at many runs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from horae.core.model import Moment, State
+
+
+class Glances(Protocol):
+    """Reads whose cost does not grow with all that is kept."""
+
+    async def load_fates(self, job_ids: Sequence[int], most: int) -> dict[int, list[tuple[int, State]]]:
+        """Return how the last runs of each job ended, oldest first, as (run, state); tasks are not among them. Jobs
+        without any are left out."""
+
+    async def find_made_since(self, moments: Sequence[Moment]) -> list[int]:
+        """Return, for each moment, the lowest id of a run that has ended and was made then or later; where there is
+        none, an id above all."""
+
+    async def count_between(self, job_id: int, bounds: Sequence[int]) -> list[Mapping[State, int]]:
+        """Count the ended runs of a job by state, from each id of `bounds` (ascending) to the next."""

@@ -1,0 +1,322 @@
+"""Who may come in: bearer tokens, made here, shown once, kept as hashes; and sessions, of a token or of a user.
+
+What must stay true:
+- A wrong secret, an unknown id, a revoked and an expired token are refused in the same words.
+- What the store says of a token, a session or a user is believed for `CACHE_SECONDS`: so a check costs no query per
+  request, and what is revoked or disabled on one node is refused by every other after that time at the latest (by this
+  one at once).
+- Without the store nobody new is let in: the check raises Unavailable.
+- Strangers cost little: after `TRIES` wrong tokens within `WINDOW` seconds, a peer's tokens are looked up only
+  if they were known before. So those who share its address and work already go on working. Memory is bounded.
+- A token that was made by another has its owner, may do no more, and ends with it; so does a session. The token of a
+  user may do no more than that user, now.
+- No secret is logged.
+
+Expiry is judged by this node's clock, revocation needs none.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
+
+from horae.core.identity import LOCAL, Principal, Session, User, UserKind, role_of
+from horae.core.model import DEFAULT_ORG, SECOND, Bounds, Token
+from horae.core.roles import Role, is_within
+from horae.errors import Denied, NotFound, Unauthenticated
+from horae.ports.clock import Clock
+from horae.ports.store.moments import StoreClock
+from horae.ports.store.tokens import Tokens
+from horae.ports.store.users import Sessions as SessionStore
+from horae.ports.store.users import Users
+from horae.service.access.credentials import (
+    NO_HASH,
+    Believed,
+    Guessers,
+    hash_of,
+    is_secret_of,
+    new_secret,
+    parts_of,
+    text_of,
+)
+from horae.service.access.sessions import LOOK_UP_SECONDS, NOWHERE, Limits, Origin, Sessions
+from horae.service.access.wanted import Wanted
+from horae.service.patience import within
+from horae.wire.nats.proofs import Proof, code_of
+
+SESSION = "session"  # the scope of what is open to those who logged in, too
+HOW_TO_LOG_IN = (
+    "log in with `horae login`, or give a token with --token-file or HORAE_TOKEN (over HTTP: Authorization: "
+    "Bearer …); `horae token create NAME` makes one"
+)
+
+log = structlog.get_logger(__name__)
+
+
+class AccessStore(Tokens, Users, SessionStore, StoreClock, Protocol):
+    """Who may come in, and until when."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Who was let in, and by what."""
+
+    who: Principal
+    token: Token | None = None
+    session: Session | None = None
+
+
+class Access:
+    def __init__(self, store: AccessStore, clock: Clock, limits: Limits | None = None) -> None:
+        self._store = store
+        self._clock = clock
+        self._guessers = Guessers(clock)
+        self._known: Believed[Token] = Believed(clock)
+        self._users: Believed[User] = Believed(clock)
+        self.sessions = Sessions(store, clock, self._guessers, limits or Limits())
+
+    # ── making and ending ──
+
+    async def issue(
+        self, wanted: Wanted, parent: Token | None = None, who: Principal | None = None
+    ) -> tuple[Token, str]:
+        """As create, for somebody who came with a token, as a user, or, where neither is needed, with nothing."""
+        if who is None:
+            who = LOCAL if parent is None else _principal(parent, parent.role)
+        org, role = await self._refuse_more(wanted, who)
+        owner = wanted.owner or (wanted.name if who.is_local else who.name)
+        return await self.create(wanted.name, wanted.scope, owner, wanted.expires_in, parent, wanted.bounds, org, role)
+
+    async def _refuse_more(self, wanted: Wanted, who: Principal) -> tuple[int, Role]:
+        """Return the organisation and the role of what may be made; Denied when somebody wants more than is theirs."""
+        org, role = wanted.org or who.org, wanted.role or who.role
+        if who.is_local:
+            return org, role
+        if wanted.owner not in (None, who.name) and not await self._is_service_in(wanted.owner, who):
+            raise Denied(
+                f"a token that is made by a token has its owner: {who.name} expected, got {wanted.owner}",
+                code="E_TOKEN_OWNER",
+                hint="leave the owner out, name a service account of your organisation, or make the token on the "
+                "server's own machine: `horae token create`",
+            )
+        if org != who.org:
+            raise Denied(
+                f"a token that is made by a token has its organisation: {who.org} expected, got {org}",
+                code="E_TOKEN_ORG",
+                hint="leave org out, or make the token on the server's own machine: `horae token create NAME --org N`",
+            )
+        if not is_within(role, who.role):
+            raise Denied(
+                f"a token that is made by a token may do no more than it: {who.role} or less expected, got {role}",
+                code="E_TOKEN_ROLE",
+                hint=f"leave the role out, or ask for {who.role}",
+            )
+        return org, role
+
+    async def _is_service_in(self, name: str | None, who: Principal) -> bool:
+        """Return whether it is a program that whoever asks is an admin of."""
+        user = await self._store.find_user(name or "")
+        return (
+            user is not None
+            and user.kind is UserKind.SERVICE
+            and who.role is Role.ADMIN
+            and user.role_in(who.org) is not None
+        )
+
+    async def create(
+        self, name: str, scope: str, owner: str, expires_in: float | None, parent: Token | None = None,
+        bounds: Bounds | None = None, org: int = DEFAULT_ORG, role: Role = Role.ADMIN,
+    ) -> tuple[Token, str]:  # fmt: skip
+        """Return a new token and its text, which nobody can ask for again. `expires_in` is in seconds; None: never. A
+        user's does not outlive the token by which it is made. Where its owner has an account, it is bound to that."""
+        secret = new_secret()
+        now = await self._store.now()
+        ends = [now + round(expires_in * SECOND)] if expires_in is not None else []
+        if parent is not None and parent.expires_at is not None and scope == "user":
+            ends.append(parent.expires_at)
+        parent_id = parent.id if parent else None
+        user = await self._store.find_user(owner) if scope == "user" else None
+        token = await self._store.add_token(
+            Token(
+                id=0,
+                name=name,
+                scope=scope,
+                owner=owner,
+                hash=hash_of(secret),
+                created_at=now,
+                expires_at=min(ends, default=None),
+                parent_id=parent_id,
+                bounds=bounds,
+                org=org,
+                role=role,
+                user_id=user.id if user else None,
+            )
+        )
+        self._known.forget(token.id)  # somebody may have asked for this id before it was given
+        log.info("token.created", id=token.id, name=name, scope=scope, owner=owner, org=org, role=role, by=parent_id)
+        return token, text_of(scope[0], token.id, secret)
+
+    async def open_session(self, token: Token, origin: Origin = NOWHERE) -> str:
+        """Return the text of a session that ends with its token."""
+        return await self.sessions.open(token, origin)
+
+    async def list(self, who: Principal = LOCAL) -> list[Token]:
+        """Every token there ever was, newest first; of those of an organisation, to whoever is bound to it."""
+        return [token for token in await self._store.list_tokens() if who.bound_to in (None, token.org)]
+
+    async def revoke(self, token_id: int, who: Principal = LOCAL) -> Token:
+        """Those of other organisations do not exist for who is bound to one."""
+        found = await self._store.get_token(token_id)
+        is_other = found is None or who.bound_to not in (None, found.org)
+        token = None if is_other else await self._store.revoke_token(token_id, await self._store.now())
+        if token is None:
+            raise NotFound(f"there is no token {token_id}", hint="`horae token list` lists them")
+        self._known.put(token_id, token, self._clock.elapsed())
+        self._known.doubt(lambda known: known.parent_id is not None)  # whatever it made has ended with it, here at once
+        log.info("token.revoked", id=token.id, name=token.name, scope=token.scope, owner=token.owner)
+        return token
+
+    def doubt_user(self, user_id: int) -> None:
+        """What is known of a user has changed: here it counts at once."""
+        self._users.doubt(lambda user: user.id == user_id)
+
+    async def has_login(self) -> bool:
+        """Return whether anybody could come in: there is a user token that is good now, or a user."""
+        if await self._store.has_person():
+            return True
+        return any(
+            token.scope == "user" and self.state_of(token) == "good" for token in await self._store.list_tokens()
+        )
+
+    def state_of(self, token: Token) -> str:
+        """good, expired or revoked."""
+        if token.revoked_at is not None:
+            return "revoked"
+        return "good" if token.expires_at is None or self._clock.now() < token.expires_at else "expired"
+
+    # ── checking ──
+
+    async def check(self, text: str | None, scope: str, peer: str = "") -> Token:
+        """As admit, of what came with a token, or with the session of one."""
+        admitted = await self.admit(text, scope, peer)
+        if admitted.token is None:
+            raise _refused(scope)
+        return admitted.token
+
+    async def admit(self, text: str | None, scope: str, peer: str = "") -> Admitted:
+        """Return whose a request is by what it came with, if that is good for this scope; for the scope `session` that
+        is also a session.
+
+        Unauthenticated when there is none or it is not good, Denied when it is good for another scope, Limited
+        when this peer (its address) was wrong too often.
+        """
+        if text is None:  # nothing was tried, so nothing is counted
+            raise _refused(scope)
+        admitted = await self._prove(text, scope, peer)
+        if admitted is None:
+            self._guessers.count(peer)
+            raise _refused(scope)
+        return admitted
+
+    async def _prove(self, text: str, scope: str, peer: str) -> Admitted | None:
+        """An unknown id takes as long as a wrong secret."""
+        parts = parts_of(text)
+        if parts is None:
+            return None
+        kind, number, secret = parts
+        if kind == "s":
+            return await self._prove_session(number, secret, peer) if scope == SESSION else None
+        token = await self._look_up(number, peer)
+        if not is_secret_of(secret, token.hash if token else None) or token is None or token.scope[0] != kind:
+            return None
+        if self.state_of(token) == "good" and token.scope != ("user" if scope == SESSION else scope):
+            raise Denied(
+                f"this token is for {_USE[token.scope]}, not for {_USE[scope]}",
+                code="E_TOKEN_SCOPE",
+                hint=f"make one with `horae token create NAME{' --agent NODE' if scope == 'agent' else ''}`",
+            )
+        return await self._of_token(token)
+
+    async def _of_token(self, token: Token) -> Admitted | None:
+        if self.state_of(token) != "good":
+            return None
+        user = None
+        if token.user_id is not None:
+            user = await self._user(token.user_id)
+            if user is None:
+                return None
+        role = role_of(token, user)
+        return None if role is None else Admitted(_principal(token, role), token)
+
+    async def _prove_session(self, session_id: int, secret: str, peer: str) -> Admitted | None:
+        session = await self.sessions.find(session_id, secret, peer)
+        if session is None:
+            return None
+        via = f"session {session.id}"
+        if session.user_id is None:
+            token = await self._look_up(session.token_id or 0, peer)
+            of_token = await self._of_token(token) if token else None
+            return of_token and Admitted(replace(of_token.who, via=via), token, session)
+        user = await self._user(session.user_id)
+        role = user.role_in(session.org) if user is not None and user.disabled_at is None else None
+        if user is None or role is None:
+            return None
+        return Admitted(Principal(user.name, session.org, role, user.id, via), None, session)
+
+    async def check_proof(self, proof: Proof, scope: str, peer: str) -> Token:
+        """As check, where the token itself was not sent, but a proof that it is there."""
+        token = await self._look_up(proof.token_id, peer)
+        is_right = hmac.compare_digest(code_of(token.hash if token else NO_HASH, proof.message), proof.code)
+        if token is None or not is_right or token.scope != scope or self.state_of(token) != "good":
+            self._guessers.count(peer)
+            raise _refused(scope)
+        return token
+
+    async def still_good(self, token_ids: Collection[int]) -> set[int]:
+        """Return those of them that are good now, by one question for all: what is remembered may be old."""
+        found = await self._store.load_tokens(sorted(token_ids))
+        return {token.id for token in found if self.state_of(token) == "good"}
+
+    async def _look_up(self, token_id: int, peer: str) -> Token | None:
+        known, now = self._known.find(token_id), self._clock.elapsed()
+        if known is not None and self._known.is_fresh(known):
+            return known.value
+        if known is None or known.value is None:
+            self._guessers.refuse(peer)
+        token = await within(LOOK_UP_SECONDS, self._store.get_token(token_id))
+        self._known.put(token_id, token, now)
+        return token
+
+    async def _user(self, user_id: int) -> User | None:
+        known, now = self._users.find(user_id), self._clock.elapsed()
+        if known is not None and self._users.is_fresh(known):
+            return known.value
+        user = await within(LOOK_UP_SECONDS, self._store.get_user(user_id))
+        self._users.put(user_id, user, now)
+        return user
+
+
+def _principal(token: Token, role: Role) -> Principal:
+    via = f"agent {token.bounds.node}" if token.bounds else f"token {token.id}"
+    return Principal(token.owner, token.org, role, token.user_id, via)
+
+
+_USE = {"user": "the HTTP API", "agent": "joining as an agent"}
+_USE[SESSION] = _USE["user"]
+
+
+def _refused(scope: str) -> Unauthenticated:
+    if scope == "agent":
+        return Unauthenticated(
+            "an agent needs a join token that is known, not revoked and not expired",
+            code="E_JOIN_TOKEN",
+            hint="make one with `horae token create NAME --agent NODE --file F`, and give it with --token-file F",
+        )
+    return Unauthenticated(
+        "this needs a token that is known, not revoked and not expired",
+        hint=HOW_TO_LOG_IN,
+    )

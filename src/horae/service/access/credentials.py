@@ -1,0 +1,122 @@
+"""Secrets that we make: their text, their hash, and what the store said of them for a while.
+
+    horae_u_12_kQ3v…   `u` user or `a` agent, the id it is looked up by, then 256 random bits
+    horae_s_7_pW0a…    a session of a browser
+    horae_i_3_Zx81…    an invitation to set a password
+    horae_d_9_b7Qk…    a program that waits to be let in
+
+The hash is one SHA-256, without salt or stretching. Those protect words that people choose, which can be
+guessed; nobody guesses 256 random bits, and a slow hash would only let strangers keep this process busy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from horae.errors import Limited
+from horae.ports.clock import Clock
+
+CACHE_SECONDS = 5.0
+CACHED = 4096  # tokens remembered
+TRIES = 20
+WINDOW = 60.0  # seconds
+PEERS = 4096  # whose failures are remembered
+NO_HASH = "0" * 64
+
+_TEXT = re.compile(r"horae_([uasid])_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
+
+T = TypeVar("T")
+
+
+def is_ours(text: str) -> bool:
+    """Return whether this could be a token, rather than what another system uses for one."""
+    return text.startswith("horae_")
+
+
+def new_secret() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def text_of(kind: str, number: int, secret: str) -> str:
+    return f"horae_{kind}_{number}_{secret}"
+
+
+def parts_of(text: str) -> tuple[str, int, str] | None:
+    """(kind, id, secret); None when it is nothing that we made."""
+    found = _TEXT.fullmatch(text)
+    return (found[1], int(found[2]), found[3]) if found else None
+
+
+def hash_of(secret: str) -> str:
+    return hashlib.sha256(secret.encode("ascii")).hexdigest()
+
+
+def is_secret_of(secret: str, hash: str | None) -> bool:
+    """Return whether it has this hash; of what is not there, that takes as long."""
+    return hmac.compare_digest(hash_of(secret), hash or NO_HASH)
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Generic[T]):
+    value: T | None
+    asked: float  # when the store was asked: what it said may be older than its answer, not older than this
+
+
+class Believed(Generic[T]):
+    """What the store said, by id. It is believed for CACHE_SECONDS; memory is bounded."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[int, Known[T]] = {}
+
+    def find(self, number: int) -> Known[T] | None:
+        return self._known.get(number)
+
+    def is_fresh(self, known: Known[T] | None) -> bool:
+        return known is not None and self._clock.elapsed() - known.asked < CACHE_SECONDS
+
+    def put(self, number: int, value: T | None, asked: float) -> None:
+        self._known.pop(number, None)  # the newest stands last
+        self._known[number] = Known(value, asked)
+        keep(self._known, CACHED)
+
+    def forget(self, number: int) -> None:
+        self._known.pop(number, None)
+
+    def doubt(self, which: Callable[[T], bool]) -> None:
+        """Ask the store anew of all of these, when they are next needed."""
+        for number, known in self._known.items():
+            if known.value is not None and which(known.value):
+                self._known[number] = replace(known, asked=-math.inf)
+
+
+class Guessers:
+    """Whose secrets were wrong, by address: after TRIES within WINDOW seconds, they wait."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures: dict[str, tuple[float, int]] = {}  # peer → since when, how many
+
+    def count(self, peer: str) -> None:
+        now = self._clock.elapsed()
+        since, count = self._failures.pop(peer, (now, 0))
+        self._failures[peer] = (since, count + 1) if now - since < WINDOW else (now, 1)
+        keep(self._failures, PEERS)
+
+    def refuse(self, peer: str) -> None:
+        since, count = self._failures.get(peer, (0.0, 0))
+        if count >= TRIES and self._clock.elapsed() - since < WINDOW:
+            raise Limited(f"more than {TRIES} wrong tokens came from this address", hint="wait a minute")
+
+
+def keep(entries: dict[Any, Any], most: int) -> None:
+    """Forget the oldest beyond `most`."""
+    while len(entries) > most:
+        del entries[next(iter(entries))]

@@ -1,0 +1,17 @@
+-- load_fates --
+-- Of each state the newest, which an index has; of these the newest of all.
+SELECT j.value, h.id, h.state FROM {ids} AS j CROSS JOIN history h ON h.id IN (
+  SELECT id FROM (
+    SELECT * FROM (SELECT id FROM history WHERE job_id = j.value AND state = {succeeded} AND parent_id IS NULL ORDER BY id DESC LIMIT $2) AS s0
+    UNION ALL SELECT * FROM (SELECT id FROM history WHERE job_id = j.value AND state = {failed} AND parent_id IS NULL ORDER BY id DESC LIMIT $2) AS s1
+    UNION ALL SELECT * FROM (SELECT id FROM history WHERE job_id = j.value AND state = {timed_out} AND parent_id IS NULL ORDER BY id DESC LIMIT $2) AS s2
+    UNION ALL SELECT * FROM (SELECT id FROM history WHERE job_id = j.value AND state = {cancelled} AND parent_id IS NULL ORDER BY id DESC LIMIT $2) AS s3
+    UNION ALL SELECT * FROM (SELECT id FROM history WHERE job_id = j.value AND state = {skipped} AND parent_id IS NULL ORDER BY id DESC LIMIT $2) AS s4
+    UNION ALL SELECT * FROM (SELECT id FROM history WHERE job_id = j.value AND state = {coalesced} AND parent_id IS NULL ORDER BY id DESC LIMIT $2) AS s5) AS ends
+  ORDER BY id DESC LIMIT $2);
+
+-- count_between --
+SELECT b.key, h.state, count(*) FROM json_each($1) AS b
+CROSS JOIN history h ON h.job_id = $2 AND h.state IN ({succeeded}, {failed}, {timed_out}, {cancelled}, {skipped}, {coalesced})
+  AND h.id >= json_extract(b.value, '$[0]') AND h.id < json_extract(b.value, '$[1]')
+GROUP BY 1, 2;

@@ -1,0 +1,52 @@
+"""Which requests the audit log tells of, and what it says of them: whatever needs more than to read, but for the
+reports of workers and agents, which are ordinary transitions of runs; and whoever was refused."""
+
+from __future__ import annotations
+
+from horae.core.audit import Deed
+from horae.core.model import DEFAULT_ORG
+from horae.core.roles import Permission
+from horae.errors import Denied, Error, Limited, Unauthenticated
+from horae.web import http
+
+UNTOLD = (Permission.READ, Permission.WORK)
+PINGS = "/v1/pings/"  # what others tell of a job that they run: ordinary transitions, too
+# What a parameter of a path is the id or the name of; the last one counts. What is none of these may be a secret.
+_KINDS = {
+    "job_id": "job", "run_id": "run", "trigger_id": "trigger", "token_id": "token", "alert_id": "alert", "id": "",
+    "name": "", "segment": "segment", "node": "node",
+}  # fmt: skip
+
+
+def is_told(operation: http.Operation) -> bool:
+    """Return whether the audit log tells of an operation that was done."""
+    if operation.method == "GET" or operation.scope == "agent" or operation.path.startswith(PINGS):
+        return False
+    return operation.is_open or operation.needed not in UNTOLD
+
+
+def is_refusal(error: Error, request: http.Request) -> bool:
+    """Return whether somebody may not; strangers also by their number."""
+    return isinstance(error, Unauthenticated | Denied) or (isinstance(error, Limited) and request.who is None)
+
+
+def deed_of(request: http.Request, operation: http.Operation | None) -> Deed:
+    """Return who asks for what; None: nothing that there is."""
+    who, client = request.who, request.scope.get("client")
+    deed = Deed(
+        "" if who is None else who.name, DEFAULT_ORG if who is None else who.org, "" if who is None else who.via,
+        client[0] if client else "", request_id=request.id,
+    )  # fmt: skip
+    if operation is not None:
+        deed.action = "" if operation.is_open else str(operation.needed)
+        deed.operation = f"{operation.method} {operation.path}"
+        deed.kind, deed.subject = _subject(request, operation)
+    return deed
+
+
+def _subject(request: http.Request, operation: http.Operation) -> tuple[str, str]:
+    """Return what the path names."""
+    given = request.scope.get("path_params") or {}
+    for name in reversed([name for name in given if name in _KINDS]):
+        return _KINDS[name] or operation.tag.removesuffix("s"), str(given[name])
+    return operation.tag.removesuffix("s"), ""

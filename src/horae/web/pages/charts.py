@@ -1,0 +1,190 @@
+"""Data as shapes, in the units of an SVG: what they look like say the sheets. Each comes with the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from statistics import median
+from typing import Any, NamedTuple
+
+from horae import schemas
+from horae.core.time import moments
+from horae.web.pages.words import day, plain, span
+
+_CELL = 13  # a day, with what lies between two
+_BAD = ("failed", "timed_out")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+class Cell(NamedTuple):
+    x: int
+    y: int
+    look: str
+    title: str
+
+
+class Heat(NamedTuple):
+    width: int
+    height: int
+    cells: list[Cell]
+    months: list[tuple[int, str]]
+    rows: list[tuple[str, str]]  # days with runs
+
+
+def heat(days: Sequence[schemas.Day]) -> Heat:
+    """A year of fates: weeks from left to right, Monday on top. Red where anything failed, the darker the more."""
+    first = date.fromisoformat(days[0].date)
+    start = first - timedelta(days=first.weekday())
+    most = max((sum(one.runs.values()) for one in days), default=0)
+    cells, months = [], []
+    for one in days:
+        at = date.fromisoformat(one.date)
+        week, weekday = divmod((at - start).days, 7)
+        cells.append(Cell(week * _CELL, 16 + weekday * _CELL, _look(one.runs, most), _fate_words(one)))
+        if at.day == 1:
+            months.append((week * _CELL, _MONTHS[at.month - 1]))
+    width = (cells[-1].x // _CELL + 1) * _CELL
+    rows = [(one.date, _fate_words(one).partition(": ")[2]) for one in reversed(days) if one.runs]
+    return Heat(width, 16 + 7 * _CELL, cells, months, rows)
+
+
+def _fate_words(one: schemas.Day) -> str:
+    counted = ", ".join(f"{number} {plain(state)}" for state, number in sorted(one.runs.items()))
+    return f"{one.date}: {counted or 'no run'}"
+
+
+def _look(runs: Mapping[str, int], most: int) -> str:
+    total, bad = sum(runs.values()), sum(runs.get(state, 0) for state in _BAD)
+    if bad:
+        return f"bad{1 + (bad * 3 > total) + (bad * 3 > 2 * total)}"
+    return f"good{1 + (total * 3 > most) + (total * 3 > 2 * most)}" if runs.get("succeeded") else ""
+
+
+class Trend(NamedTuple):
+    """How long runs took, oldest left."""
+
+    points: list[tuple[float, float, str, int, str]]  # x, y, state, run, in words
+    path: str
+    middle: float  # where the median lies
+    median: str
+    highest: str
+    width: int = 600
+    height: int = 120
+
+
+def trend(runs: Sequence[schemas.Run]) -> Trend | None:
+    """Of runs, newest first; None where fewer than two have taken any time."""
+    known = [(run, took) for run in reversed(runs) if (took := _took(run)) is not None]
+    if len(known) < 2:
+        return None
+    most = max(max(took for _, took in known), 1)
+    step = 600 / (len(known) - 1)
+    places = [(round(n * step, 1), round(112 - 104 * took / most, 1)) for n, (_, took) in enumerate(known)]
+    middle = median(took for _, took in known)
+    return Trend(
+        [
+            (x, y, run.state, run.id, f"#{run.id} {plain(run.state)}, took {span(took)}")
+            for (x, y), (run, took) in zip(places, known, strict=True)
+        ],
+        "M" + "L".join(f"{x} {y}" for x, y in places),
+        round(112 - 104 * middle / most, 1),
+        span(middle),
+        span(most),
+    )
+
+
+def _took(run: schemas.Run) -> float | None:
+    if run.started_at is None or run.finished_at is None:
+        return None
+    return (moments.parse_moment(run.finished_at) - moments.parse_moment(run.started_at)) / 1000
+
+
+class Mark(NamedTuple):
+    x: float
+    y: float
+    width: float
+    look: str
+    title: str
+    href: str
+
+
+class Line(NamedTuple):
+    """Time from left to right, now in the middle."""
+
+    marks: list[Mark]
+    ticks: list[tuple[float, str]]
+    rows: list[tuple[str, str, str]]
+    width: int = 1000
+    height: int = 130
+
+
+_LANES = 8
+
+
+def line(
+    past: Sequence[schemas.Run],
+    due: Sequence[schemas.Trigger],
+    names: Mapping[str, str],
+    at: str,
+    minutes: int,
+    zone: str,
+) -> Line:
+    """Runs on the left, moments that come on the right. Lanes keep those apart that lie over each other."""
+    now, half = moments.parse_moment(at), minutes * 60_000_000
+    ends = [-1.0] * _LANES
+    marks: list[Mark] = []
+    rows: list[tuple[str, str, str]] = []
+
+    def x_of(moment: int) -> float:
+        return round(500 + 500 * (moment - now) / half, 1)
+
+    def put(start: float, end: float, look: str, title: str, href: str) -> None:
+        lane = min(range(_LANES), key=lambda number: (ends[number] > start, ends[number]))
+        ends[lane] = end + 2
+        marks.append(Mark(start, 4 + lane * 12, round(max(4, end - start), 1), look, title, href))
+
+    for run in sorted(past, key=lambda one: one.started_at or one.due_at):
+        begin = moments.parse_moment(run.started_at or run.due_at)
+        end = now if run.finished_at is None else moments.parse_moment(run.finished_at)
+        if end < now - half:
+            continue
+        name = names.get(str(run.job_id), f"job {run.job_id}")
+        put(
+            max(0, x_of(begin)),
+            min(500, x_of(end)),
+            run.state,
+            f"{name} #{run.id}, {plain(run.state)}",
+            f"/runs/{run.id}",
+        )
+        rows.append((day(run.started_at or run.due_at, zone), name, plain(run.state)))
+    for one in due:
+        if one.next_at is None or not now <= (moment := moments.parse_moment(one.next_at)) < now + half:
+            continue
+        name = names.get(str(one.job_id), f"job {one.job_id}")
+        put(x_of(moment), x_of(moment) + 6, "foretold", f"{name}, due {day(one.next_at, zone)}", f"/jobs/{one.job_id}")
+        rows.append((day(one.next_at, zone), name, "due"))
+    ticks = [
+        (500 + 500 * part / 4, day(moments.format_moment(now + half * part // 4), zone)[4:])
+        for part in (-4, -2, 0, 2, 4)
+    ]
+    return Line(marks, ticks, rows)
+
+
+class Bars(NamedTuple):
+    """Small upright bars, each with a share that went wrong."""
+
+    bars: list[tuple[float, float, float, str]]  # x, height, height of what is bad, in words
+    rows: list[tuple[Any, ...]]
+    step: float
+    highest: str
+
+
+def bars(values: Sequence[tuple[str, float, float]], words: Any) -> Bars:
+    """Of (when, how much, how much of it bad)."""
+    most = max((value for _, value, _ in values), default=0) or 1
+    step = 300 / max(1, len(values))
+    found = [
+        (round(n * step, 1), round(60 * value / most, 1), round(60 * bad / most, 1), f"{when}: {words(value)}")
+        for n, (when, value, bad) in enumerate(values)
+    ]
+    return Bars(found, [(when, words(value)) for when, value, _ in values], step, words(most))

@@ -1,0 +1,72 @@
+"""The page of one job: what it does, when, how it went, and why."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from horae import schemas
+from horae.core import model
+from horae.core.workflows.picture import picture
+from horae.errors import Error
+from horae.service import Services
+from horae.web import http, params, render
+from horae.web.pages.charts import heat, trend
+from horae.web.pages.drawings import draw
+from horae.web.pages.shell import HTML, Shell
+
+LATEST = 60  # runs that the trend shows
+LISTED = 25  # of them in the table
+DAYS = 371  # of the year, from a Monday on
+MOMENTS = 4  # of each trigger
+
+
+class When(NamedTuple):
+    """A trigger, and its next moments."""
+
+    trigger: schemas.Trigger
+    preview: schemas.Preview | None
+
+
+class JobPage:
+    def __init__(self, services: Services, shell: Shell) -> None:
+        self._jobs = services.jobs
+        self._insight = services.insight
+        self._explaining = services.explaining
+        self._shell = shell
+
+    def operations(self) -> list[http.Operation]:
+        return [
+            http.Operation("GET", "/jobs/{job_id}", self.show, "pages", "The page of one job", HTML,
+                           params=(params.CURSOR,)),
+        ]  # fmt: skip
+
+    async def show(self, request: http.Request) -> http.Answer:
+        job = await self._jobs.get(request.path_id("job_id"))
+        page = await self._jobs.list_runs(model.RunFilter(job_id=job.id), request.args["cursor"], LATEST)
+        runs = [render.run(run) for run in page.items]
+        days = [render.day(it) for it in await self._jobs.glances.days(job.id, DAYS)]
+        latest = (await self._jobs.standing([job.id]))[job.id].latest
+        return self._shell.page(
+            request, "job.html", job=render.job(job), runs=runs, listed=LISTED,
+            drawing=draw(picture(job.spec), is_run=False) if "tasks" in job.spec else None,
+            why=(await self._explaining.of_job(job)).sentences, heat=heat(days), trend=trend(runs),
+            whens=[self._when(one) for one in job.triggers], followers=await self._jobs.following.followers_of(job),
+            latest=None if latest is None else render.run(latest), work=_work(job),
+            cursor=page.cursor, is_first=request.args["cursor"] is None,
+        )  # fmt: skip
+
+    def _when(self, it: model.Trigger) -> When:
+        """A schedule that this release cannot read has no moments; the explanation says why."""
+        try:
+            found = self._insight.preview(it.schedule, start=it.next_at, count=MOMENTS) if it.next_at else []
+            return When(render.trigger(it), render.preview(it.schedule, found))
+        except Error:
+            return When(render.trigger(it), None)
+
+
+def _work(job: model.Job) -> list[str]:
+    """Return what a job does, a line for each thing, for kinds that can be said so."""
+    spec = job.spec
+    if "steps" in spec:
+        return [str(step.get("run", step)) for step in spec["steps"]]
+    return [str(spec[name]) for name in ("handler", "url", "sql", "repository", "script") if name in spec]

@@ -1,0 +1,81 @@
+"""The page of one run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from horae.core import model
+from horae.core.workflows.picture import picture
+from horae.core.workflows.progress import split_label
+from horae.service import Services
+from horae.service.insight.views import artifacts_of
+from horae.service.jobs.signals import approval_of
+from horae.web import http, params, render
+from horae.web.native.signals import decider
+from horae.web.pages.drawings import draw
+from horae.web.pages.shell import HTML, Shell
+from horae.web.pages.waterfall import waterfall
+
+MOST_TEXT = 20_000  # characters of data and result that are shown
+_ASKED = (params.number("attempt", "Whose log is shown; the latest if not given.", 1, 2**31 - 1),)
+
+
+def _text(value: Any) -> str:
+    """Return data as people read it; none is empty."""
+    if value is None:
+        return ""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
+
+
+class Question(NamedTuple):
+    """A decision for which a run waits."""
+
+    run_id: int
+    task: str | None  # of the run that is looked at; None: it waits itself
+    message: str
+    by: list[str]  # who may decide,
+    may: bool  # and whether whoever looks is one of them
+    until: str | None
+    otherwise: str  # what happens then
+
+
+class RunPage:
+    def __init__(self, services: Services, shell: Shell) -> None:
+        self._jobs = services.jobs
+        self._explaining = services.explaining
+        self._shell = shell
+
+    def operations(self) -> list[http.Operation]:
+        return [http.Operation("GET", "/runs/{run_id}", self.show, "pages", "The page of one run", HTML, params=_ASKED)]
+
+    async def show(self, request: http.Request) -> http.Answer:
+        run = await self._jobs.limits.explain(await self._jobs.get_run(request.path_id("run_id")))
+        job, workflow = await self._jobs.get(run.job_id), await self._jobs.tasks.of_run(run)
+        questions = await self._questions(request, run) if run.state is model.State.BLOCKED else []
+        asking = {split_label(question.task)[0] for question in questions if question.task}
+        drawing = None if workflow is None else draw(picture(workflow[0], workflow[1].counts), asking, is_run=True)
+        why = (await self._explaining.of_run(run)).sentences
+        seen, tried = render.run(run), [render.attempt(it) for it in await self._jobs.list_attempts(run.id)]
+        last = max([run.attempt, *(it.attempt for it in tried)])
+        shown = {
+            "run": seen, "job": render.job(job), "drawing": drawing, "questions": questions, "why": why,
+            "attempts": tried, "stretches": waterfall(seen, tried, self._shell.now()),
+            "artifacts": artifacts_of(run), "shown_attempt": min(request.args["attempt"] or last, last),
+            "data": _text(run.data), "result": _text(run.result),
+        }  # fmt: skip
+        return self._shell.page(request, "run.html", **shown)
+
+    async def _questions(self, request: http.Request, run: model.Run) -> list[Question]:
+        """What a run, or a task of it, waits for somebody to decide."""
+        who = decider(request)
+        return [
+            Question(
+                it.id, None if it.id == run.id else it.task, asked.get("message", ""), asked["by"],
+                may=who.may(asked), until=render.when(it.eligible_at),
+                otherwise=job.spec["wait"].get("otherwise", "fail"),
+            )
+            for it, job in await self._jobs.signals.approvals_of(run)
+            if (asked := approval_of(job)) is not None
+        ]  # fmt: skip

@@ -1,0 +1,149 @@
+"""What all pages share: header, rail, palette, and how whoever looks wants to see things.
+
+A page is a class of its own in this room, with its operations; its template extends shell.html and names its script.
+Templates escape everything; no page loads anything from elsewhere, and the policy header forbids it to.
+
+How somebody wants to see things (theme, density, zone) is a cookie that scripts write and nobody else reads: pages come
+right from the server, and do not change their looks once they are there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import jinja2
+
+from horae.core.roles import PERMISSIONS
+from horae.core.time import moments
+from horae.service import Services
+from horae.web import http
+from horae.web.pages import words
+from horae.web.pages.assets import Assets
+
+HTML = "text/html"
+LOOK = "horae-look"  # the cookie: theme.density.zone
+THEMES = ("auto", "light", "dark", "contrast")
+DENSITIES = ("roomy", "compact")
+_HERE = Path(__file__).parent
+MEDIA = b"text/html; charset=utf-8"
+
+
+class Entry(NamedTuple):
+    path: str
+    title: str
+
+
+# In the order in which they stand; what has no page is not shown.
+RAIL = (
+    Entry("/", "Overview"),
+    Entry("/jobs", "Jobs"),
+    Entry("/runs", "Runs"),
+    Entry("/timeline", "Timeline"),
+    Entry("/workflows", "Workflows"),
+    Entry("/queues", "Queues"),
+    Entry("/forecast", "Forecast"),
+    Entry("/cluster", "Cluster"),
+    Entry("/alerts", "Alerts"),
+    Entry("/audit", "Audit"),
+    Entry("/settings", "Settings"),
+)
+
+
+class Look(NamedTuple):
+    theme: str = THEMES[0]
+    density: str = DENSITIES[0]
+    zone: str = "UTC"
+    is_chosen: bool = False  # the zone: else a script says which one the viewer lives in
+
+
+def read_look(text: str | None) -> Look:
+    """Return what a cookie says; whatever it says wrong is as if it said nothing."""
+    found = re.fullmatch(r"([a-z]+)\.([a-z]+)\.([A-Za-z0-9_+/-]{1,64})", text or "")
+    if found is None:
+        return Look()
+    theme, density, zone = found.groups()
+    is_known = _is_zone(zone)
+    return Look(
+        theme if theme in THEMES else THEMES[0],
+        density if density in DENSITIES else DENSITIES[0],
+        zone if is_known else "UTC",
+        is_known,
+    )
+
+
+def _is_zone(name: str) -> bool:
+    try:
+        return bool(ZoneInfo(name))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+
+
+class Shell:
+    def __init__(self, services: Services, version: str) -> None:
+        self._insight = services.insight
+        self.assets = Assets(_HERE / "static")
+        self._environment = _environment()
+        self._environment.globals.update(version=version, asset=self.assets.address)
+        self._rail: list[Entry] = []
+
+    def operations(self) -> list[http.Operation]:
+        return [
+            http.Operation(
+                "GET", "/static/{path}", self.assets.read, "pages", "A file that the pages use", "*/*", also={304: ""},
+                is_open=True, credential=http.no_credential,
+            )
+        ]  # fmt: skip
+
+    def offer(self, operations: Iterable[http.Operation]) -> None:
+        """Show what has a page in the rail."""
+        served = {operation.path for operation in operations}
+        self._rail = [entry for entry in RAIL if entry.path in served]
+
+    def add_filter(self, name: str, function: Callable[..., Any]) -> None:
+        """Let templates of a page say something that only they say."""
+        self._environment.filters[name] = function
+
+    def now(self) -> str:
+        return moments.format_moment(self._insight.now())
+
+    def zone_of(self, request: http.Request) -> str:
+        """Return the zone in which whoever asks sees moments."""
+        return read_look(http.cookie(request, LOOK)).zone
+
+    def page(self, request: http.Request, template: str, **values: Any) -> http.Reply:
+        who = http.principal(request)
+        rights = PERMISSIONS[who.role]
+        shown = {
+            "who": who, "has_session": request.has_session, "rail": self._rail, "node": self._insight.node,
+            "look": read_look(http.cookie(request, LOOK)), "at": self.now(), "here": request.scope["path"],
+            "may": lambda permission: permission in rights, **values,
+        }  # fmt: skip
+        return http.Reply(200, self._render(template, shown), MEDIA, about=http.PAGE)
+
+    def bare(self, template: str, **values: Any) -> http.Reply:
+        """Return a page for somebody who is not known yet."""
+        return http.Reply(200, self._render(template, {"look": Look(), **values}), MEDIA, about=http.PAGE)
+
+    def _render(self, template: str, values: dict[str, Any]) -> bytes:
+        return self._environment.get_template(template).render(values).encode("utf-8", "replace")
+
+
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals.update(themes=THEMES, densities=DENSITIES)
+    for each in (
+        words.span, words.took, words.away, words.clock, words.day, words.ticks, words.progress, words.share,
+        words.plain, words.mark, words.count, words.fates_words,
+    ):  # fmt: skip
+        made.filters[each.__name__] = each
+    return made

@@ -1,0 +1,30 @@
+// Asks the native API. Whatever fails is thrown in the shape of a problem: code, detail, hint, errors.
+
+export class Problem extends Error {
+  constructor(status, { code, detail, hint, errors } = {}) {
+    super(detail ?? `the server answered ${status}`);
+    Object.assign(this, { status, code, hint, detail: this.message, errors: errors ?? [] });
+  }
+}
+
+const LOST = { code: "E_UNAVAILABLE", detail: "the server does not answer", hint: "see whether it runs, then try again" };
+
+export async function ask(method, path, { body, type = "application/json", headers = {}, signal } = {}) {
+  const sent = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method, body: sent, signal, headers: body === undefined ? headers : { "content-type": type, ...headers },
+    });
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new Problem(0, LOST);
+  }
+  if (answer.status === 401) location.reload(); // the session has ended: the login page comes
+  const isJson = (answer.headers.get("content-type") ?? "").includes("json");
+  const found = isJson ? await answer.json() : await answer.text();
+  if (!answer.ok) throw new Problem(answer.status, isJson ? found : {});
+  return found;
+}
+
+export const get = (path, options) => ask("GET", path, options);
+export const post = (path, body, options) => ask("POST", path, { body, ...options });

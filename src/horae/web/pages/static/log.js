@@ -1,0 +1,283 @@
+// The log of a run: only the lines that are seen are read and drawn, so that its size does not matter. The server says
+// where lines lie, and looks for text.
+import { get } from "./api.js";
+import { draw } from "./ansi.js";
+import { byId, later, make } from "./dom.js";
+import { toast } from "./toasts.js";
+import { count } from "./words.js";
+
+const { run } = byId("run").dataset;
+const { attempt } = byId("log").dataset;
+const which = Number(attempt) > 0 ? `&attempt=${attempt}` : "";
+const box = byId("lines");
+const view = byId("view");
+const TALLEST = 10_000_000; // pixels: browsers have an end
+const KEPT = 60; // blocks in memory
+const AROUND = 10; // lines drawn beyond what is seen
+const MOST_HITS = 1000;
+
+const log = { blocks: [], heads: [], error: null, offset: 0, line: 1, size: 0, lines: 0, state: byId("run").dataset.state };
+const texts = new Map(); // first line of a block → its lines, the last used last
+const reading = new Map();
+let sections = []; // {first, last, title, isFolded}
+let pieces = []; // what is shown: {row, line, count}
+let rows = 0;
+let target = 0; // the line that the address names
+let hits = [];
+let hit = -1;
+let wanted = "";
+let isFollowing = false;
+let rowHeight = 24;
+
+// ── where lines lie ──
+
+async function index() {
+  let isEnd = false;
+  while (!isEnd) {
+    const found = await get(`/v1/runs/${run}/log/index?offset=${log.offset}&line=${log.line}${which}`);
+    for (const block of found.blocks) {
+      const last = log.blocks.at(-1);
+      if (last && block.line < last.line) continue;
+      if (last?.line === block.line) texts.delete(block.line); // it has grown
+      else if (!last || block.offset - last.offset >= 32768 || block.line - last.line > 2000) log.blocks.push(block);
+      else texts.delete(last.line);
+    }
+    log.heads.push(...found.heads.filter((head) => head.line > (log.heads.at(-1)?.line ?? 0)));
+    log.error ??= found.first_error;
+    Object.assign(log, { offset: found.next_offset, line: found.next_line, state: found.state });
+    isEnd = found.is_end;
+    if (isEnd) log.size = found.size;
+    log.lines = isEnd && found.size === found.next_offset ? found.next_line - 1 : found.next_line;
+    if (log.blocks.length) texts.delete(log.blocks.at(-1).line);
+    layOut();
+  }
+}
+
+const isBegin = (head) => !/ ended with | after [0-9.]+ s /.test(head.text);
+
+function layOut() {
+  const folded = new Set(sections.filter((one) => one.isFolded).map((one) => one.first));
+  const begins = log.heads.filter(isBegin);
+  sections = begins.map((head, number) => ({
+    first: head.line, last: (begins[number + 1]?.line ?? log.lines + 1) - 1, title: head.text.replaceAll("──", "").trim(), isFolded: folded.has(head.line),
+  }));
+  if (byId("steps").options.length !== sections.length + 1) {
+    byId("steps").replaceChildren(make("option", { value: "", textContent: "Steps…" }), ...sections.map((one) => make("option", { value: one.first, textContent: one.title.slice(0, 80) })));
+  }
+  byId("steps").hidden = byId("fold").hidden = sections.length < 2;
+  byId("first-error").hidden = !log.error;
+  pieces = [];
+  rows = 0;
+  let line = 1;
+  const add = (until) => {
+    if (until >= line) pieces.push({ row: rows, line, count: until - line + 1 });
+    rows += Math.max(0, until - line + 1);
+    line = until + 1;
+  };
+  for (const one of sections.filter((it) => it.isFolded)) {
+    add(one.first);
+    line = one.last + 1;
+  }
+  add(log.lines);
+  box.hidden = rows === 0;
+  byId("quiet").hidden = rows > 0;
+  rowHeight = Math.max(14, parseFloat(getComputedStyle(box).lineHeight) || 24);
+  byId("height").style.height = `${Math.min(TALLEST, rows * rowHeight)}px`;
+  show();
+}
+
+function lineAt(row) {
+  const piece = pieces.findLast((one) => one.row <= row);
+  return piece ? piece.line + row - piece.row : 1;
+}
+
+function rowOf(line) {
+  const piece = pieces.findLast((one) => one.line <= line);
+  return piece ? piece.row + Math.min(line - piece.line, piece.count - 1) : 0;
+}
+
+// ── what they say ──
+
+const blockOf = (line) => log.blocks.findLast((block) => block.line <= line);
+
+async function read(block) {
+  const next = log.blocks[log.blocks.indexOf(block) + 1];
+  const limit = Math.min(8 * 1024 * 1024, Math.max(1, (next?.offset ?? log.size) - block.offset));
+  const text = await get(`/v1/runs/${run}/log?offset=${block.offset}&limit=${limit}${which}`);
+  texts.set(block.line, text.split("\n"));
+  while (texts.size > KEPT) texts.delete(texts.keys().next().value);
+}
+
+function textOf(line) {
+  const block = blockOf(line);
+  if (!block) return "";
+  const lines = texts.get(block.line);
+  if (lines) return lines[line - block.line] ?? "";
+  if (!reading.has(block.line)) {
+    reading.set(block.line, read(block).then(show, toast).finally(() => reading.delete(block.line)));
+  }
+  return null;
+}
+
+// ── what is seen ──
+
+const scale = () => Math.max(1, (rows * rowHeight - box.clientHeight) / Math.max(1, byId("height").clientHeight - box.clientHeight));
+
+function drawRow(row) {
+  const line = lineAt(row);
+  const text = textOf(line);
+  const section = sections.find((one) => one.first === line);
+  const number = make("a", { href: `#L${line}`, className: "no", textContent: line });
+  const said = make("span", { className: "said" });
+  const made = make("div", { className: "line" }, number, said);
+  if (section) {
+    const fold = make("button", { type: "button", className: "plain fold", textContent: section.isFolded ? "▸" : "▾", ariaLabel: `${section.isFolded ? "Unfold" : "Fold"} ${section.title}`, ariaExpanded: String(!section.isFolded) });
+    fold.dataset.fold = section.first;
+    said.append(fold);
+    made.classList.add("head");
+  }
+  if (text === null) said.append("…");
+  else draw(said, text, wanted);
+  if (section?.isFolded) said.append(make("span", { className: "odd", textContent: `${count(section.last - section.first)} lines` }));
+  if (line === target) made.classList.add("target");
+  if (line === log.error?.line) made.classList.add("error");
+  return made;
+}
+
+let isAsked = false;
+function show() {
+  if (isAsked) return;
+  isAsked = true;
+  requestAnimationFrame(() => {
+    isAsked = false;
+    const top = box.scrollTop * scale();
+    const first = Math.max(0, Math.floor(top / rowHeight) - AROUND);
+    const last = Math.min(rows, Math.ceil((top + box.clientHeight) / rowHeight) + AROUND);
+    view.style.transform = `translateY(${box.scrollTop - (top - first * rowHeight)}px)`;
+    view.replaceChildren(...Array.from({ length: Math.max(0, last - first) }, (_, at) => drawRow(first + at)));
+  });
+}
+
+function goTo(line, isMarked = true) {
+  const section = sections.find((one) => one.isFolded && one.first < line && line <= one.last);
+  if (section) {
+    section.isFolded = false;
+    layOut();
+  }
+  if (isMarked) target = line;
+  setFollowing(false);
+  box.scrollTop = Math.max(0, (rowOf(line) * rowHeight - box.clientHeight / 3) / scale());
+  show();
+}
+
+function setFollowing(value) {
+  isFollowing = value;
+  byId("follow").checked = value;
+  if (value) box.scrollTop = box.scrollHeight;
+}
+
+function goToAddress() {
+  const named = /^#L([1-9][0-9]{0,12})$/.exec(location.hash);
+  if (!named) return false;
+  goTo(Math.min(Number(named[1]), Math.max(1, log.lines)));
+  byId("log").scrollIntoView({ block: "nearest" });
+  return true;
+}
+
+// ── looking for text ──
+
+let search = 0;
+async function seek() {
+  const text = byId("seek").value;
+  const mine = (search += 1);
+  wanted = text.toLowerCase();
+  hits = [];
+  hit = -1;
+  byId("hits").textContent = text ? "searching…" : "";
+  show();
+  try {
+    for (let place = { next_offset: 0, next_line: 1 }; text && !place.is_end && hits.length < MOST_HITS;) {
+      place = await get(`/v1/runs/${run}/log/matches?q=${encodeURIComponent(text)}&offset=${place.next_offset}&line=${place.next_line}&limit=500${which}`);
+      if (mine !== search) return;
+      const isFirst = hits.length === 0;
+      hits.push(...place.items.map((one) => one.line));
+      if (isFirst && hits.length) step(1);
+    }
+  } catch (problem) {
+    return toast(problem);
+  }
+  if (mine === search) showHits();
+}
+
+function showHits() {
+  const all = `${count(hits.length)}${hits.length >= MOST_HITS ? "+" : ""}`;
+  byId("hits").textContent = !byId("seek").value ? "" : hits.length ? `${hit + 1} of ${all}` : "not found";
+  byId("prev").hidden = byId("next").hidden = hits.length < 2;
+}
+
+function step(by) {
+  if (!hits.length) return;
+  hit = (hit + by + hits.length) % hits.length;
+  goTo(hits[hit]);
+  showHits();
+}
+
+// ── hands ──
+
+box.addEventListener("scroll", () => {
+  if (isFollowing && box.scrollHeight - box.scrollTop - box.clientHeight > 60) setFollowing(false);
+  show();
+});
+box.addEventListener("click", ({ target: place }) => {
+  const first = Number(place.dataset?.fold);
+  const section = sections.find((one) => one.first === first);
+  if (!section) return;
+  section.isFolded = !section.isFolded;
+  layOut();
+});
+byId("seek").addEventListener("input", later(seek, 250));
+byId("seek").addEventListener("keydown", (event) => {
+  if (event.key === "Enter") {
+    event.preventDefault();
+    step(event.shiftKey ? -1 : 1);
+  }
+});
+byId("prev").addEventListener("click", () => step(-1));
+byId("next").addEventListener("click", () => step(1));
+byId("steps").addEventListener("change", ({ target: place }) => {
+  if (place.value) goTo(Number(place.value));
+  place.value = "";
+});
+byId("fold").addEventListener("click", () => {
+  const isAny = sections.some((one) => !one.isFolded);
+  sections.forEach((one) => { one.isFolded = isAny; });
+  byId("fold").textContent = isAny ? "Unfold steps" : "Fold steps";
+  layOut();
+});
+byId("first-error").addEventListener("click", () => goTo(log.error.line));
+byId("follow").addEventListener("change", ({ target: place }) => setFollowing(place.checked));
+addEventListener("hashchange", goToAddress);
+new ResizeObserver(show).observe(box);
+
+let growing;
+export async function grow() {
+  growing ??= index().finally(() => { growing = undefined; });
+  await growing;
+  if (isFollowing) box.scrollTop = box.scrollHeight;
+}
+
+async function begin() {
+  try {
+    await index();
+  } catch (problem) {
+    byId("quiet").textContent = problem.detail ?? "The log cannot be read.";
+    return;
+  }
+  if (goToAddress()) return;
+  const isOver = !["queued", "blocked", "running"].includes(log.state);
+  if (!isOver) setFollowing(true);
+  else if (log.error && ["failed", "timed_out"].includes(log.state)) goTo(log.error.line);
+}
+
+document.addEventListener("horae-log", later(grow, 200));
+begin();

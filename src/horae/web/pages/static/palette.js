@@ -1,0 +1,115 @@
+// Finds jobs, runs, nodes and actions. What there is on the page itself (links of the rail, buttons) is found too.
+import { get } from "./api.js";
+import { byId, later, make } from "./dom.js";
+
+const MOST = 8; // jobs that are shown
+const palette = byId("palette");
+const input = palette.querySelector("input");
+const list = byId("found");
+let chosen = 0;
+let items = [];
+let asking;
+let nodes;
+
+const root = document.documentElement.dataset;
+const looks = ["light", "dark", "contrast"].map((theme) => ({
+  title: `Theme: ${theme}`, kind: "action",
+  act: () => document.querySelector(`#look [name=theme][value=${theme}]`).click(),
+}));
+
+// Rail, tabs, and every button that a page names as an action.
+function ownItems() {
+  const pages = [...document.querySelectorAll(".rail a")].map((link) => ({ title: link.textContent.trim(), kind: "page", href: link.href }));
+  const acts = [...document.querySelectorAll("main [data-action]")]
+    .filter((button) => !button.disabled && button.checkVisibility())
+    .map((button) => ({ title: button.dataset.action, kind: "action", act: () => button.click() }));
+  return [...acts, ...pages, ...looks.filter((look) => !look.title.endsWith(root.theme))];
+}
+
+const matches = (title, text) => text.toLowerCase().split(/\s+/).every((word) => title.toLowerCase().includes(word));
+
+async function findNodes(text, signal) {
+  nodes ??= (await get("/v1/nodes", { signal })).items;
+  const page = document.querySelector('.rail a[href$="/cluster"]') ? "/cluster" : "/";
+  return nodes.filter((node) => matches(node.name, text)).slice(0, 4)
+    .map((node) => ({ title: node.name, kind: `node, ${node.state}`, href: `${page}#node-${encodeURIComponent(node.name)}` }));
+}
+
+async function findJobs(text, signal) {
+  const page = await get(`/v1/jobs?limit=${MOST}&q=${encodeURIComponent(text)}`, { signal });
+  return page.items.map((job) => ({ title: job.name, kind: job.paused ? "job, paused" : "job", href: `/jobs/${job.id}` }));
+}
+
+// A number may be one of a run, and of a job.
+async function findNumber(text, signal) {
+  if (!/^#?[1-9][0-9]{0,18}$/.test(text)) return [];
+  const id = text.replace("#", "");
+  const known = await Promise.allSettled([get(`/v1/runs/${id}`, { signal }), get(`/v1/jobs/${id}`, { signal })]);
+  return [
+    known[0].value && { title: `Run ${id} of ${known[0].value.job_name ?? `job ${known[0].value.job_id}`}`, kind: known[0].value.state.replaceAll("_", " "), href: `/runs/${id}` },
+    known[1].value && { title: `Job ${id}: ${known[1].value.name}`, kind: "job", href: `/jobs/${id}` },
+  ].filter(Boolean);
+}
+
+function show(found) {
+  items = found;
+  chosen = Math.min(chosen, Math.max(0, items.length - 1));
+  list.replaceChildren(...(items.length ? items.map(option) : [make("div", { className: "empty", textContent: "Nothing found" })]));
+  mark();
+}
+
+function option(item, number) {
+  const made = make("div", { id: `found-${number}`, role: "option" }, make("span", { textContent: item.title }), make("small", { textContent: item.kind }));
+  made.addEventListener("click", (event) => go(item, event.ctrlKey || event.metaKey));
+  made.addEventListener("pointermove", () => { if (chosen !== number) { chosen = number; mark(); } });
+  return made;
+}
+
+function mark() {
+  [...list.children].forEach((child, number) => child.setAttribute("aria-selected", String(number === chosen)));
+  input.setAttribute("aria-activedescendant", items.length ? `found-${chosen}` : "");
+  list.children[chosen]?.scrollIntoView({ block: "nearest" });
+}
+
+function go(item, isApart = false) {
+  palette.close();
+  if (item.act) item.act();
+  else if (isApart) window.open(item.href, "_blank", "noopener");
+  else location.href = item.href;
+}
+
+async function look() {
+  const text = input.value.trim();
+  asking?.abort();
+  const own = ownItems().filter((item) => matches(item.title, text));
+  if (!text) return show(own);
+  const { signal } = (asking = new AbortController());
+  const found = await Promise.allSettled([findNumber(text, signal), findJobs(text, signal), findNodes(text, signal)]);
+  if (!signal.aborted) show([...found.flatMap(({ value }) => value ?? []), ...own]);
+}
+
+const lookSoon = later(look, 90);
+input.addEventListener("input", () => { chosen = 0; lookSoon(); });
+input.addEventListener("keydown", (event) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step && items.length) {
+    event.preventDefault();
+    chosen = (chosen + step + items.length) % items.length;
+    mark();
+  } else if (event.key === "Enter" && items[chosen]) {
+    event.preventDefault();
+    go(items[chosen], event.ctrlKey || event.metaKey);
+  }
+});
+palette.addEventListener("click", ({ target }) => { if (target === palette) palette.close(); });
+
+export function open(text = "") {
+  if (palette.open) return;
+  input.value = text;
+  chosen = 0;
+  nodes = undefined;
+  palette.showModal();
+  input.focus();
+  input.setSelectionRange(text.length, text.length);
+  look();
+}

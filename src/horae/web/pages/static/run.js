@@ -1,0 +1,84 @@
+// Follows one run by server-sent events: its state, how far it is, and that its log has grown (log.js reads it).
+
+import { get } from "./api.js";
+import { badge, byId } from "./dom.js";
+import { clock } from "./words.js";
+
+const { run: id } = byId("run").dataset;
+// What is there already, log.js reads by lines: here only what comes is of interest.
+const source = new EventSource(`/v1/runs/${id}/log/follow?tail=0`);
+
+function mark(word, className) {
+  const live = byId("live");
+  live.className = `pulse end ${className}`;
+  live.textContent = word;
+}
+
+// Parts that only a server draws well are read again when the state has changed.
+let shownState = byId("run").dataset.state;
+async function redraw() {
+  const page = new DOMParser().parseFromString(await get(location.pathname + location.search, { headers: { accept: "text/html" } }), "text/html");
+  for (const name of ["acts", "waterfall", "why", "came"]) {
+    const found = page.getElementById(name);
+    if (found && byId(name)) byId(name).replaceWith(found);
+  }
+}
+
+// How far work is, in the words that the page came with.
+function far(progress) {
+  const of = (name, what = ` ${name}`) => {
+    const { done, total } = progress[name] ?? {};
+    return done === undefined ? "" : `${done.toLocaleString("en")}${total === undefined ? "" : ` of ${total.toLocaleString("en")}`}${what}`;
+  };
+  const rows = progress.rows === undefined ? "" : `${progress.rows.toLocaleString("en")} rows`;
+  const share = progress.share === undefined ? "" : `${Math.round(progress.share * 100)}%`;
+  return [progress.step, of("tables"), of("stages"), of("items", ""), share, rows].filter(Boolean).join(", ");
+}
+
+// How much of it is done, by the finest count there is; undefined where nobody knows.
+function share(progress) {
+  for (const name of ["items", "stages", "tables"]) {
+    const { done, total } = progress[name] ?? {};
+    if (done !== undefined && total) return Math.min(1, done / total);
+  }
+  return progress.share;
+}
+
+function show(run) {
+  if (run.state !== shownState) {
+    shownState = run.state;
+    redraw().catch(() => {}); // the mark says that the server is away
+  }
+  byId("state").replaceChildren(...badge(run.state));
+  byId("message").textContent = run.message;
+  byId("message").hidden = !run.message;
+  const done = share(run.progress ?? {});
+  byId("progress").hidden = !run.progress;
+  byId("far").textContent = far(run.progress ?? {});
+  byId("bar").hidden = done === undefined;
+  byId("bar").value = done ?? 0;
+  for (const place of document.querySelectorAll("[data-field]")) {
+    const value = run[place.dataset.field];
+    place.textContent = value === null || value === "" ? "–" : value;
+  }
+  for (const place of document.querySelectorAll("[data-clock]")) {
+    const moment = run[place.dataset.clock];
+    place.textContent = clock(moment);
+  }
+  const late = run.late_ms;
+  document.querySelector("[data-span]").textContent =
+    late === null ? "–" : Math.abs(late) < 1000 ? `${late} ms` : `${(late / 1000).toFixed(1)} s`;
+}
+
+const grown = () => document.dispatchEvent(new Event("horae-log"));
+source.addEventListener("log", grown);
+source.addEventListener("state", (event) => show(JSON.parse(event.data)));
+source.addEventListener("end", (event) => {
+  source.close();
+  show(JSON.parse(event.data));
+  byId("quiet").textContent = "No output.";
+  grown();
+  mark("ended", "held");
+});
+source.addEventListener("open", () => mark("live", ""));
+source.addEventListener("error", () => mark("reconnecting", "lost"));

@@ -1,0 +1,145 @@
+"""Time as a picture: jobs as rows, what ran on the left of now, what is to run on the right."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from horae.core.insight.arrivals import Window
+from horae.core.insight.timeline import Bar
+from horae.core.model import SECOND, Moment
+from horae.core.time import moments
+from horae.service import Services
+from horae.service.insight.timelines import Timeline, Timelines
+from horae.web import http, params, render
+from horae.web.pages import filters
+from horae.web.pages.shell import HTML, Shell
+
+WIDTH, TICKS = 1000, 6
+ROWS = 40
+MOST_IN_TABLE = 200
+_LEAST = 2  # units of the shortest bar
+SPANS = {
+    "15m": timedelta(minutes=15), "1h": timedelta(hours=1), "6h": timedelta(hours=6), "24h": timedelta(days=1),
+    "3d": timedelta(days=3), "7d": timedelta(days=7), "14d": timedelta(days=14), "28d": timedelta(days=28),
+}  # fmt: skip
+# Which of several runs that lie on one spot is shown.
+_WORST = ("failed", "timed_out", "running", "blocked", "queued", "cancelled", "skipped", "coalesced", "succeeded")
+_ASKED = (
+    filters.choice("span", "How much time is shown.", SPANS, "6h"),
+    filters.optional(params.moment("at", "The moment in the middle; now, unless given.")),
+    filters.optional(params.text("name", "A part of the name of the job.", 200)),
+)
+
+
+class Drawn(NamedTuple):
+    """A bar of the picture: one run, or several that lie on the same spot."""
+
+    x: int
+    width: int
+    state: str
+    run_id: int | None
+    many: int
+    title: str
+
+
+class TimelinePage:
+    def __init__(self, services: Services, shell: Shell) -> None:
+        self._jobs = services.jobs
+        self._timelines = Timelines(services.jobs, services.forecasting, services.insight)
+        self._shell = shell
+
+    def operations(self) -> list[http.Operation]:
+        return [http.Operation("GET", "/timeline", self.show, "pages", "The timeline page", HTML, params=_ASKED)]
+
+    async def show(self, request: http.Request) -> http.Answer:
+        args, now, zone = request.args, await self._jobs.now(), self._shell.zone_of(request)
+        length = int(SPANS[args["span"]].total_seconds()) * SECOND
+        middle = now if args["at"] is None else args["at"]
+        window = Window(middle - length // 2, middle + length // 2)
+        org = http.principal(request).bound_to
+        found = await self._timelines.make(window, ROWS, args["name"], org)
+        rows = [(row, _drawn(row.bars, window, found.now)) for row in found.rows]
+        return self._shell.page(
+            request, "timeline.html", found=found, rows=rows, asked=args, spans=list(SPANS), steps=_steps(args, middle),
+            ticks=[render.stamp(window.start + length * tick // TICKS) for tick in range(TICKS)], zone=zone,
+            now_x=_x(found.now, window), load=_load(found), behind=_behind(found),
+        )  # fmt: skip
+
+
+def _x(moment: Moment, window: Window) -> int:
+    return round((moment - window.start) * WIDTH / (window.end - window.start))
+
+
+def _drawn(bars: list[Bar], window: Window, now: Moment) -> list[Drawn]:
+    """Bars that would lie on one spot are one: a row never has more than fit."""
+    spots: dict[tuple[int, bool], list[Bar]] = {}
+    for bar in bars:
+        x, wide = _x(bar.start, window), _x(bar.end or now, window)
+        if wide >= 0 and x <= WIDTH:
+            spots.setdefault((max(0, x) // _LEAST, bar.run_id is None), []).append(bar)
+    return [_merged(there, window, now) for _, there in sorted(spots.items())]
+
+
+def _merged(there: list[Bar], window: Window, now: Moment) -> Drawn:
+    worst = min(there, key=lambda bar: _WORST.index(bar.state) if bar.state in _WORST else len(_WORST))
+    x = max(0, min(_x(bar.start, window) for bar in there))
+    end = min(WIDTH, max(_x(bar.end or now, window) for bar in there))
+    title = f"{worst.state.replace('_', ' ')}, {render.stamp(worst.start)}" if len(there) == 1 else f"{len(there)} runs"
+    return Drawn(x, max(_LEAST, end - x), worst.state, worst.run_id, len(there), title)
+
+
+def _load(found: Timeline) -> dict[str, Any]:
+    """How many at once, as two lines under which lies their area."""
+    top = max([found.slots, 1, *(one.running for one in found.load)])
+    places = {
+        is_expected: [
+            (_x(one.at, found.window), round(58 - one.running * 54 / top, 1))
+            for one in found.load
+            if one.is_expected is is_expected
+        ]
+        for is_expected in (False, True)
+    }
+    lines = {
+        key: "".join(f"{'L' if number else 'M'}{x} {y}" for number, (x, y) in enumerate(them))
+        for key, them in places.items()
+    }
+    short = [
+        (max(0, begin), max(_LEAST, _x(one.end_at, found.window) - begin))
+        for one in (found.forecast.shortages if found.forecast else ())
+        if (begin := _x(one.start_at, found.window)) < WIDTH
+    ]
+    return {
+        "past": lines[False], "ahead": lines[True], "slots_y": round(58 - found.slots * 54 / top, 1), "short": short,
+        "top": round(top),
+    }  # fmt: skip
+
+
+def _behind(found: Timeline) -> list[tuple[str, str, str, str]]:
+    """Return the same as rows of a table."""
+    said = [
+        (bar.start, row.name, bar.state, bar.end) for row in found.rows for bar in row.bars
+    ]  # fmt: skip
+    return [
+        (name, state.replace("_", " "), render.stamp(start), "–" if end is None else render.stamp(end))
+        for start, name, state, end in sorted(said, key=lambda one: one[0])[:MOST_IN_TABLE]
+    ]
+
+
+def _steps(args: dict[str, Any], middle: Moment) -> dict[str, str | None]:
+    """Return where the buttons lead: earlier, later, nearer, farther, and to now."""
+    names, here = list(SPANS), list(SPANS).index(args["span"])
+    quarter = int(SPANS[args["span"]].total_seconds()) * SECOND // 2
+
+    def there(span: str, at: Moment | None) -> str:
+        kept = {"span": span, "name": args["name"], "at": None if at is None else moments.format_moment(at)}
+        return "/timeline?" + urlencode({name: value for name, value in kept.items() if value})
+
+    return {
+        "earlier": there(args["span"], middle - quarter), "later": there(args["span"], middle + quarter),
+        "nearer": there(names[here - 1], args["at"]) if here else None,
+        "farther": there(names[here + 1], args["at"]) if here + 1 < len(names) else None,
+        "now": there(args["span"], None),
+        **{f"to {span}": there(span, args["at"]) for span in names},
+    }  # fmt: skip

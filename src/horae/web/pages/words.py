@@ -1,0 +1,112 @@
+"""How pages say moments, durations and states. What scripts say again (static/words.js) is the same."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from markupsafe import Markup, escape
+
+from horae import schemas
+from horae.core.time import moments
+from horae.core.work.progress import progress_words, share_done
+from horae.web import render
+
+# A state is a shape, a word and a colour: whoever does not see one of them sees the others.
+MARKS = {
+    "succeeded": "✓", "failed": "✗", "timed_out": "◷", "running": "●", "queued": "○", "blocked": "◌", "cancelled": "■",
+    "skipped": "↷", "coalesced": "↪",
+}  # fmt: skip
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def progress(it: schemas.Progress | None) -> str:
+    return "" if it is None else progress_words(render.plain(it))
+
+
+def share(it: schemas.Progress | None) -> float | None:
+    return None if it is None else share_done(render.plain(it))
+
+
+def span(ms: float | None) -> str:
+    """Milliseconds as people say them: 340 ms, 2.1 s, 3 min 20 s, 5 h 12 min."""
+    if ms is None:
+        return "–"
+    if abs(ms) < 1000:
+        return f"{ms:.0f} ms"
+    seconds = ms / 1000
+    if abs(seconds) < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def took(run: schemas.Run, now: str) -> str:
+    """Return how long a run has taken, so far or in all."""
+    if run.started_at is None:
+        return "–"
+    end = moments.parse_moment(run.finished_at or now)
+    return span(max(0, end - moments.parse_moment(run.started_at)) / 1000)
+
+
+def away(moment: str | None, now: str) -> str:
+    """Return how far a moment is, in its largest unit: in 5 s, 3 min ago."""
+    if moment is None:
+        return "–"
+    seconds = (moments.parse_moment(moment) - moments.parse_moment(now)) / 1_000_000
+    far = abs(seconds)
+    if far < 1:
+        return "now"
+    unit, word = next((unit, word) for unit, word in _UNITS if far >= unit)
+    return f"in {far // unit:.0f} {word}" if seconds > 0 else f"{far // unit:.0f} {word} ago"
+
+
+def clock(moment: str | None, zone: str = "UTC") -> str:
+    """Return a moment to read, in a zone: Sun 2027-03-28 04:30:00 CEST."""
+    return "–" if moment is None else f"{_there(moment, zone):%a %Y-%m-%d %H:%M:%S %Z}"
+
+
+def day(moment: str, zone: str = "UTC") -> str:
+    """Return a moment in short: Tue 14:05."""
+    return f"{_there(moment, zone):%a %H:%M}"
+
+
+def _there(moment: str, zone: str) -> datetime:
+    return datetime.fromtimestamp(moments.parse_moment(moment) // 1_000_000, UTC).astimezone(_zone(zone))
+
+
+@lru_cache(maxsize=64)
+def _zone(name: str) -> ZoneInfo:
+    return ZoneInfo(name)
+
+
+def plain(state: str) -> str:
+    """Return a state or a reason as words."""
+    return state.replace("_", " ")
+
+
+def mark(state: str) -> str:
+    return MARKS.get(state, "·")
+
+
+def fates_words(states: Sequence[str]) -> str:
+    """Return what a row of small bars shows: 28 succeeded, 2 failed."""
+    counted = Counter(states)
+    return ", ".join(f"{number} {plain(state)}" for state, number in counted.items()) or "no run yet"
+
+
+def count(number: float) -> str:
+    """Return a number with its thousands apart."""
+    return f"{number:,}".replace(",", " ")
+
+
+def ticks(text: str) -> Markup:
+    """Escaped text, with `this` set as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped just before

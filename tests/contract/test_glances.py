@@ -1,0 +1,99 @@
+"""The past of jobs at a glance, and jobs by words: the same on every store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from horae.core.definitions import Sort
+from horae.core.model import JobFilter, Overlap, State
+from horae.core.runs.orders import NewRun, Order
+from horae.ports.store import Store
+from horae.service.jobs.glances import DAY, Glances
+from horae.testing import FakeClock, make_job
+from tests.contract.test_search import keep, names, run
+
+
+async def test_the_last_fates_of_many_jobs_are_read_together_oldest_first(store: Store):
+    one, other, idle = make_job(1), make_job(2), make_job(3)
+    await keep(store, one, other, idle)
+    first = [await run(store, one, state) for state in (State.FAILED, State.SUCCEEDED, State.TIMED_OUT)]
+    second = await run(store, other)
+
+    found = await store.load_fates([1, 2, 3, 99], 2)
+
+    assert found == {1: [(first[1], State.SUCCEEDED), (first[2], State.TIMED_OUT)], 2: [(second, State.SUCCEEDED)]}
+    assert await store.load_fates([], 2) == {}
+
+
+async def test_tasks_of_workflows_are_no_fates_of_a_job(store: Store):
+    job = make_job(1)
+    await keep(store, job)
+    parent = await run(store, job)
+    [receipt] = await store.enqueue([Order(NewRun(1, job.kind, 5, Overlap.ALLOW, parent_id=parent, task="a"))])
+    await store.cancel(receipt.ids, "requested")
+
+    assert await store.load_fates([1], 9) == {1: [(parent, State.SUCCEEDED)]}
+
+
+async def test_runs_are_counted_by_the_day_on_which_they_were_made(store: Store, clock: FakeClock):
+    job, other = make_job(1), make_job(2)
+    await keep(store, job, other)
+    glances = Glances(store)
+    await run(store, job, State.FAILED)
+    await run(store, other)
+    clock.advance(DAY / 1_000_000)
+    await run(store, job)
+    await run(store, job)
+
+    days = await glances.days(1, 3)
+
+    today = clock.now() // DAY * DAY
+    assert [(day.start_at, dict(day.runs)) for day in days] == [
+        (today - 2 * DAY, {}),
+        (today - DAY, {State.FAILED: 1}),
+        (today, {State.SUCCEEDED: 2}),
+    ]
+    await run(store, job, State.FAILED)  # what was learned of the days before does not hide it
+    assert dict((await glances.days(1, 1))[0].runs) == {State.SUCCEEDED: 2, State.FAILED: 1}
+
+
+async def test_days_without_any_run_are_empty(store: Store):
+    await keep(store, make_job(1))
+    assert [dict(day.runs) for day in await Glances(store).days(1, 2)] == [{}, {}]
+
+
+async def test_jobs_are_found_by_words_of_their_name_or_key(store: Store):
+    await keep(
+        store,
+        make_job(1, name="Nightly Report"),
+        make_job(2, name="report 100%"),
+        replace(make_job(3, name="other"), key="nightly_report"),
+        make_job(4, name="nothing"),
+    )
+
+    async def found(words: str, **more: object) -> list[int]:
+        listed = (await store.list_jobs(JobFilter(words=words, **more), None, 9)).items  # type: ignore[arg-type]
+        searched = await store.search_jobs(JobFilter(words=words, **more), [Sort("id", True)], 0, 9)  # type: ignore[arg-type]
+        assert [job.id for job in listed] == [job.id for job in searched.items]
+        assert searched.total == len(listed)
+        return [job.id for job in listed]
+
+    assert await found("REPORT") == [3, 2, 1]
+    assert await found("report night") == [3, 1]
+    assert await found("100%") == [2]
+    assert await found("%") == [2]
+    assert await found("_") == [3]
+    assert await found("absent") == []
+    assert await found("report", kind="nothing") == []
+    assert await found("report", org=7) == []
+
+
+async def test_jobs_found_by_words_come_in_pages_and_sorted(store: Store):
+    await keep(store, *(make_job(number, name=f"job {9 - number}") for number in range(1, 6)))
+
+    first = await store.list_jobs(JobFilter(words="job"), None, 2)
+    second = await store.list_jobs(JobFilter(words="job"), first.cursor, 9)
+    assert [job.id for job in (*first.items, *second.items)] == [5, 4, 3, 2, 1]
+    assert second.cursor is None
+    found = await store.search_jobs(JobFilter(words="job"), [Sort("name")], 1, 2)
+    assert (names(found.items), found.total) == (["job 5", "job 6"], 5)

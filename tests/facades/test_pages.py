@@ -1,0 +1,190 @@
+"""Pages as HTML: user text is text, nothing is inline, links lead somewhere, and what one may not do is not offered."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import AsyncIterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import pytest
+
+from horae.contracts import CONTRACTS
+from horae.core.model import State
+from horae.core.roles import Role
+from horae.core.work.specs import parse_job
+from horae.web import app as web
+from horae.web.pages.assets import Assets
+from horae.web.pages.shell import Look, read_look
+from tests.facades.world import BOTH, HERE, OWN, World, from_here
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> \U0001f9e8"
+MESSAGE = f"{HOSTILE}\u202egnp.exe \u200bzero \x1b[31mred " + "long" * 2500
+STATIC = Path(web.__file__).parent / "pages" / "static"
+PAGES = ("/", "/jobs", "/jobs?q=script&sort=next&state=failing&is=active", "/jobs/1", "/jobs/1/edit", "/jobs/new",
+         "/runs/1", "/style", "/docs", "/docs/explain")  # fmt: skip
+
+
+class Tags(HTMLParser):
+    """The tags of a page, with their attributes, as a browser reads them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+
+@pytest.fixture
+async def api(world: World) -> AsyncIterator[httpx.AsyncClient]:
+    gate = web.create_app(world.services, CONTRACTS, version="1.2.3", free_pass=OWN)
+    async with httpx.AsyncClient(transport=from_here(gate), base_url=HERE) as client:
+        yield client
+
+
+async def furnish(world: World) -> None:
+    document = {
+        "name": HOSTILE, "key": "a-key", "schedule": "30 2 * * *", "timezone": "Europe/Berlin",
+        "steps": [{"name": HOSTILE[:60], "run": HOSTILE}],
+    }  # fmt: skip
+    job = (await world.jobs.submit([parse_job(document)], owner=HOSTILE)).jobs[0]
+    await world.join()
+    run = await world.start_run(job.id)
+    await run.end(State.FAILED, message=MESSAGE, exit_code=1)
+    await world.submit(name="x" * 128)
+
+
+@BOTH
+async def test_hostile_text_is_text_on_every_page_and_nothing_is_inline(api: httpx.AsyncClient, world: World):
+    await furnish(world)
+    for path in PAGES:
+        page = await api.get(path)
+        assert page.status_code == 200, (path, page.text[:300])
+        assert "<script>alert" not in page.text, path
+        assert "<img src=x" not in page.text, path
+        tags = Tags(page.text)
+        assert all("src" in attributes for tag, attributes in tags.seen if tag == "script"), path
+        assert not [tag for tag, attributes in tags.seen if tag == "style" or "style" in attributes], path
+        assert not [name for _, attributes in tags.seen for name in attributes if name.startswith("on")], path
+
+
+async def test_every_link_of_a_page_leads_somewhere(api: httpx.AsyncClient, world: World):
+    await furnish(world)
+    for path in PAGES[:-2]:
+        for link in set(re.findall(r'\s(?:href|src|action)="([^"#]+)', (await api.get(path)).text)):
+            assert link.startswith("/"), (path, link)
+            assert not link.startswith("//"), (path, link)
+            if link != "/logout":
+                answer = await api.get(link.replace("&amp;", "&"))
+                assert answer.status_code == 200, (path, link)
+
+
+async def test_the_rail_shows_the_pages_that_there_are_and_where_one_is(api: httpx.AsyncClient, world: World):
+    await furnish(world)
+    page = (await api.get("/jobs/1")).text
+    assert re.search(r'<a href="/jobs" aria-current="page">', page)
+    assert not re.search(r'<a href="/" aria-current', page)
+    assert 'href="/audit"' not in page
+
+
+async def test_what_a_viewer_may_not_do_is_neither_offered_nor_done(world: World):
+    await furnish(world)
+    gate = web.create_app(world.services, CONTRACTS, version="1", loopback_only=False)
+    _, text = await world.services.access.create("viewer", "user", "ann", None, role=Role.VIEWER)
+    async with httpx.AsyncClient(
+        transport=from_here(gate), base_url=HERE, headers={"authorization": f"Bearer {text}"}
+    ) as viewer:
+        job, jobs, overview = [(await viewer.get(path)).text for path in ("/jobs/1", "/jobs", "/")]
+        refused = await viewer.get("/jobs/new")
+    for page, offers in (
+        (job, ("Run now", "data-act=", "/edit")),
+        (jobs, ("New job", "bulk")),
+        (overview, ("Run again",)),
+    ):
+        assert [offer for offer in offers if offer in page] == []
+    assert (refused.status_code, refused.json()["code"]) == (403, "E_ROLE")
+
+
+async def test_failures_that_were_not_recovered_come_first_and_others_do_not(api: httpx.AsyncClient, world: World):
+    await world.join()
+    names = []
+    for name, states in (("still bad", [State.FAILED]), ("recovered", [State.FAILED, State.SUCCEEDED])):
+        job = await world.submit(name=name)
+        for state in states:
+            await (await world.start_run(job.id)).end(state)
+        names.append(name)
+    page = (await api.get("/")).text
+    attention = page[page.index("Needs attention") : page.index('class="figures"')]
+    assert "still bad" in attention
+    assert "recovered" not in attention
+
+
+async def test_the_first_job_can_be_made_on_an_empty_overview(api: httpx.AsyncClient, world: World):
+    assert 'id="make"' in (await api.get("/")).text
+    await world.submit()
+    fresh = web.create_app(world.services, CONTRACTS, version="1", free_pass=OWN)  # a look is good for a second
+    async with httpx.AsyncClient(transport=from_here(fresh), base_url=HERE) as later:
+        assert 'id="make"' not in (await later.get("/")).text
+
+
+async def test_moments_are_said_in_the_zone_of_the_viewer(api: httpx.AsyncClient, world: World):
+    await furnish(world)
+    page = await api.get("/jobs/1", headers={"cookie": "horae-look=dark.compact.Asia/Tokyo"})
+    assert 'data-theme="dark" data-density="compact" data-zone="Asia/Tokyo"' in page.text
+    assert re.search(r"\d\d:\d\d:\d\d JST", page.text)
+    assert "Europe/Berlin" in page.text
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "dark", "<b>.x.UTC", "dark.compact.../../etc/passwd", "a.b.Nowhere/City", "x" * 9999]
+)
+def test_a_cookie_that_says_nonsense_says_nothing(text: str | None):
+    assert read_look(text) == Look()
+
+
+async def test_files_are_kept_by_their_edition_and_small(api: httpx.AsyncClient):
+    assets = Assets(STATIC)
+    sheet = await api.get(assets.address("page.css"), headers={"accept-encoding": "gzip"})
+    assert sheet.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert sheet.headers["content-encoding"] == "gzip"
+    assert (await api.get("/static/000000000000/page.css")).headers["cache-control"] == "no-cache"
+    assert assets.packed_size < 200_000
+    plain = await api.get(assets.address("shell.js"), headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert gzip.decompress(gzip.compress(plain.content)) == (STATIC / "shell.js").read_bytes()
+    assert (await api.get("/static/x/y/../../app.py")).status_code == 404
+
+
+async def test_scripts_name_only_files_that_there_are():
+    names = {path.name for path in STATIC.iterdir()}
+    for script in STATIC.glob("*.js"):
+        used = re.findall(r'(?:from|import\(|new URL\()\s*"\./([^"]+)"', script.read_text())
+        assert set(used) <= names, script.name
+
+
+async def test_the_plan_of_a_change_tells_what_is_wrong_or_which_moments_come(api: httpx.AsyncClient, world: World):
+    await furnish(world)
+    good = await api.post(
+        "/v1/jobs/1/plan", json={"name": "a", "schedule": "0 18 * * FRIL", "steps": [{"run": "true"}]}
+    )
+    bad = await api.post("/v1/jobs/1/plan", json={"name": "a", "schedule": "99 * * * *", "steps": [{"run": "true"}]})
+    assert good.json()["items"][0]["triggers"][0]["description"] == "at 18:00 on the last Friday of the month, UTC"
+    assert len(good.json()["items"][0]["triggers"][0]["moments"]) == 5
+    assert (bad.status_code, bad.json()["code"]) == (422, "E_CRON_RANGE")
+    assert (await world.jobs.get(1)).name == HOSTILE
+
+
+async def test_what_the_edit_page_shows_can_be_saved_unchanged(api: httpx.AsyncClient):
+    made = (await api.post("/v1/jobs", json={"name": "a", "schedule": "0 2 * * *", "steps": [{"run": "true"}]})).json()
+    page = (await api.get(f"/jobs/{made['jobs'][0]['id']}/edit")).text
+    text = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.S)
+    assert text is not None
+    document = text[1].replace("&#39;", "'").replace("&#34;", '"')
+    saved = await api.put(
+        f"/v1/jobs/{made['jobs'][0]['id']}", content=document, headers={"content-type": "application/yaml"}
+    )
+    assert (saved.status_code, saved.json().get("version")) == (200, made["jobs"][0]["version"]), saved.text

@@ -1,0 +1,155 @@
+"""Pages of runs, one run, timeline, queues, cluster, workflows, alerts and settings, and what they ask of the API."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from horae.core.model import SECOND, State
+from horae.core.time.moments import format_moment
+from horae.core.work.specs import parse_job
+from tests.facades.world import BOTH, TWICE, World
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \U0001f680 " + "é" * 40
+PAGES = ("/runs", "/timeline", "/timeline?span=28d", "/queues", "/cluster", "/workflows", "/alerts", "/settings")
+HTML = {"accept": "text/html"}
+
+
+async def page(world: World, path: str, **headers: str) -> str:
+    answer = await world.http.get(path, headers={**HTML, **headers})
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+async def make(world: World, name: str = "job", **fields: Any) -> int:
+    document = {"name": name, "steps": [{"name": "a", "run": "true"}], **fields}
+    return (await world.jobs.submit([parse_job(document)])).jobs[0].id
+
+
+async def fail(world: World, job_id: int, log: bytes = b"") -> int:
+    run = await world.jobs.run_now(job_id)
+    work = await world.take(run.id)
+    if log:
+        await work.write(log)
+    await work.end(State.FAILED, exit_code=3, message=HOSTILE)
+    return run.id
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_has_no_script_or_style_within_it_and_shows_hostile_text_as_text(world: World, path: str) -> None:
+    job_id = await make(world, HOSTILE, schedule={"every": "5m"})
+    flow = {"name": f"{HOSTILE}w", "tasks": {"a": {"steps": [{"run": "true"}]}}}
+    await world.jobs.submit([parse_job(flow)])
+    await fail(world, job_id)
+    text = await page(world, path)
+    assert "<script>alert" not in text
+    assert "<img src=x" not in text
+    assert " style=" not in text
+    assert not re.search(r"<script(?![^>]*\bsrc=)", text)
+    assert not re.search(r"\son[a-z]+=", re.sub(r"&[a-z#0-9]+;[^<]*", "", text))
+
+
+async def test_the_page_of_a_run_shows_its_time_attempts_data_and_what_may_be_done(world: World) -> None:
+    job_id = await make(world, HOSTILE, retry=TWICE)
+    run = await world.jobs.run_now(job_id, data={"who": HOSTILE})
+    work = await (await world.take(run.id)).fail_once()
+    steps = [{"name": HOSTILE, "seconds": 0.5, "exit_code": 3}]
+    await work.end(State.FAILED, exit_code=3, result=json.dumps({"steps": steps}))
+    text = await page(world, f"/runs/{run.id}")
+    assert "<script>alert" not in text
+    assert " style=" not in text
+    for said in ("attempt 1", "waits to be tried again", "attempt 2", "Run again", "Data", "Result", "log/file"):
+        assert said in text
+    assert 'data-post="/v1/runs' not in text  # what has ended is not cancelled
+
+
+async def test_runs_are_filtered_by_their_address_and_its_empty_fields_say_nothing(world: World) -> None:
+    good, bad = await make(world, "good one"), await make(world, "bad one")
+    ended = await fail(world, bad)
+    waiting = (await world.jobs.run_now(good)).id
+
+    def links(text: str) -> set[int]:
+        return {int(found) for found in re.findall(r'href="/runs/(\d+)"', text)}
+
+    assert links(await page(world, "/runs?state=&name=&owner=&node=&since=&until=")) == {ended, waiting}
+    assert links(await page(world, "/runs?state=failed&state=timed_out&since=midnight")) == {ended}
+    assert links(await page(world, "/runs?name=GOOD")) == {waiting}
+    assert links(await page(world, "/runs?owner=nobody")) == set()
+    assert links(await page(world, "/runs?queue=default")) == {waiting}
+    assert (await world.http.get("/runs?since=yesterday", headers=HTML)).status_code == 422
+
+
+async def test_who_may_only_look_is_offered_nothing_and_refused_when_trying(world: World) -> None:
+    made = await world.http.post("/v1/tokens", json={"name": "v", "scope": "user", "owner": "ann", "role": "viewer"})
+    token = {"authorization": f"Bearer {made.json()['token']}"}
+    run_id = (await world.jobs.run_now(await make(world))).id
+    await world.http.put("/v1/secrets/db-password", json={"value": "correct horse"})
+    for path in (*PAGES, f"/runs/{run_id}"):
+        text = await page(world, path, **token)
+        assert "data-post" not in text
+        assert "data-bulk" not in text
+        assert "db-password" not in text
+    assert (await world.http.post("/v1/runs/cancel", json={"where": {}}, headers=token)).status_code == 403
+    assert (await world.http.get("/v1/settings", headers=token)).status_code == 403
+
+
+@BOTH
+async def test_many_runs_are_counted_first_and_then_cancelled(world: World) -> None:
+    job_id = await make(world, overlap="allow")
+    ended = await fail(world, await make(world, "other"))
+    ids = [(await world.jobs.run_now(job_id)).id for _ in range(3)]
+
+    dry = (await world.http.post("/v1/runs/cancel", json={"where": {"name": "job"}, "dry_run": True})).json()["items"]
+    assert [one["run_id"] for one in dry] == ids
+    assert {one["run"]["state"] for one in dry} == {"queued"}
+    answers = (await world.http.post("/v1/runs/cancel", json={"runs": [*ids, ended, 999]})).json()["items"]
+    assert [one.get("run", {}).get("state") for one in answers] == ["cancelled"] * 3 + [None, None]
+    assert [one["error"]["code"] for one in answers[3:]] == ["E_TERMINAL", "E_NOT_FOUND"]
+    wrong = await world.http.post("/v1/runs/cancel", json={"where": {"state": ["failed"]}})
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "E_ENUM")
+
+
+@BOTH
+async def test_the_timeline_has_what_ran_and_what_is_to_run_by_job(world: World) -> None:
+    job_id = await make(world, "every five minutes", schedule={"every": "5m"})
+    world.clock.advance(300)
+    await world.fire()
+    found = (await world.http.get("/v1/timeline", params={"name": "FIVE"})).json()
+    [row] = found["rows"]
+    assert row["job_id"] == job_id
+    states = [run["state"] for run in row["runs"]]
+    assert states[0] == "queued"
+    assert states[1:] == ["expected"] * 35  # in less than three hours
+    assert not found["is_cut"]
+    past = {"from": "2020-01-01T00:00:00Z", "until": "2020-01-02T00:00:00Z"}
+    assert (await world.http.get("/v1/timeline", params=past)).json()["rows"] == []
+    wrong = await world.http.get("/v1/timeline", params={**past, "until": "2019-01-01T00:00:00Z"})
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "E_RANGE")
+
+
+@BOTH
+async def test_a_time_long_past_is_found_without_a_look_at_all_since(world: World) -> None:
+    first = await fail(world, await make(world, "old"))
+    at = world.clock.now()
+    world.clock.advance(86_400)
+    for number in range(5):
+        await fail(world, await make(world, f"new {number}"))
+    asked = {"from": format_moment(at - 600 * SECOND), "until": format_moment(at + 600 * SECOND)}
+    [row] = (await world.http.get("/v1/timeline", params=asked)).json()["rows"]
+    assert [run["id"] for run in row["runs"]] == [first]
+
+
+async def test_a_log_is_indexed_searched_and_downloaded(world: World) -> None:
+    log = "── step 1/1 a ──\nfine\nERROR: no\n".encode()
+    run_id = await fail(world, await make(world), log)
+    index = (await world.http.get(f"/v1/runs/{run_id}/log/index")).json()
+    assert (index["first_error"]["line"], index["heads"][0]["line"], index["size"]) == (3, 1, len(log))
+    found = (await world.http.get(f"/v1/runs/{run_id}/log/matches", params={"q": "error"})).json()
+    assert [(one["line"], one["text"]) for one in found["items"]] == [(3, "ERROR: no")]
+    whole = await world.http.get(f"/v1/runs/{run_id}/log/file")
+    assert whole.content == log
+    assert whole.headers["content-disposition"].startswith("attachment")
+    assert (await world.http.get(f"/v1/runs/{run_id}/log/matches")).json()["code"] == "E_REQUIRED"
