@@ -353,6 +353,7 @@ class Node(Struct):
     resources: Annotated[Resources, Meta(description="What runs may have of it beside slots.")] = {}
     free: Annotated[Resources, Meta(description="What of that was free when it last said so.")] = {}
     capacity: Annotated[dict[str, int], Meta(description="Slots of the kinds of work that it does.")] = {}
+    evicted_at: Annotated[When | None, Meta(description="When an operator sent it off for good.")] = None
 
 
 class Handler(Struct):

@@ -235,7 +235,7 @@ class App:
         local_node = self._local_node()
         access = Access(self.store, self.clock, SessionLimits(config.session_idle, config.session_limit))
         self.services = Services(
-            jobs, self._insight(), access, Grants(self.store, self.clock), Nodes(self.store, self.queue),
+            jobs, self._insight(), access, Grants(self.store, self.clock), self._operators(access),
             *self._ways_in(access),
             public_url=config.public_url or (config.address if config.is_loopback else ""), lending=lending,
             external_members=members, dispatching=self.dispatching, pushing=self.pushing,
@@ -254,6 +254,10 @@ class App:
             lends_lake_work=config.lake_workers == "external", runs_in_place=self.sandboxes.trust is not None,
             lake_lease=config.lake_lease, settings=settings_in_force(config),
         )  # fmt: skip
+
+    def _operators(self, access: Access) -> Nodes:
+        config = self.config
+        return Nodes(self.store, self.queue, self.execution, access, node=config.node, dead_after=_dead_after(config))
 
     def _ways_in(self, access: Access) -> tuple[Users, Logins, Devices]:
         """Who there is, and how they come in."""

@@ -340,6 +340,7 @@ class Node:
     resources: Mapping[str, int] = field(default_factory=dict)  # that its runs may have (core.policy.resources)
     free: Mapping[str, int] = field(default_factory=dict)  # what was free of them when it last said so
     capacity: Mapping[str, int] = field(default_factory=dict)  # kind → runs of it at once, where that is not `slots`
+    evicted_at: Moment | None = None  # by an operator: it may not come back
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from horae.core.runs.holdings import Fenced, Holding
 from horae.core.runs.orders import Assignment, Result
 from horae.core.signs import Beat, Terms
 from horae.core.work.catalogues import HandlerFact
-from horae.errors import ConfigError, Error, Unavailable
+from horae.errors import ConfigError, Error, Evicted, Unavailable
 from horae.links.frames import REFUSALS, batches, held_fields, read_assignment, refusal, write_hello
 from horae.links.spool import AgentSpool
 from horae.links.stream import Line, LineEnded, NoAnswer, Stream
@@ -121,15 +121,22 @@ class RemoteLink(ABC):
             await stream.run(lambda: self._greet(server, stream, line))
         except LineEnded as ended:
             self._log_loss(server, ended.text, status=ended.status)
-            if not stream.is_welcome and ended.status in REFUSALS:
-                self._refusal = refusal(ended.status, ended.text)
-                self._news.set()
+            if ended.status in REFUSALS:
+                self._note_refusal(stream, refusal(ended.status, ended.text))
         except Unavailable as error:
             self._log_loss(server, error.message)
         finally:
             self._drop(stream, f"the connection to {server} broke")
             await line.close()
         return stream.is_welcome
+
+    def _note_refusal(self, stream: Stream, error: Error) -> None:
+        """One that was evicted stops, whatever it holds: nothing else would ever let it in again."""
+        if error.code == Evicted.code:
+            raise error
+        if not stream.is_welcome:
+            self._refusal = error
+            self._news.set()
 
     def _drop(self, stream: Stream, why: str) -> None:
         """Who asks next waits for another: one that has failed would refuse at once, again and again."""

@@ -180,6 +180,8 @@ class Agents:
             number = await self._lines.add(NewLine(node.name, node.identity, self._node, session.link.line))
             if number is None:
                 raise _taken(node.name)
+            if number < 0:
+                raise _evicted(node.name)
         except Unavailable as error:
             raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
         if there is not None:
@@ -225,6 +227,10 @@ async def _admitted(context: Any, admit: Admit | None) -> Token | None:
 
 def _token_ended() -> Refused:
     return Refused(grpc.StatusCode.UNAUTHENTICATED, "E_JOIN_TOKEN: the token of this agent was revoked or has expired")
+
+
+def _evicted(name: str) -> Refused:
+    return Refused(grpc.StatusCode.PERMISSION_DENIED, f"E_EVICTED: the node {name} was evicted by an operator")
 
 
 def _taken(name: str) -> Refused:

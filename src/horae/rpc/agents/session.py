@@ -17,7 +17,7 @@ import grpc
 from horae import wire
 from horae.core.model import Node, Token
 from horae.core.work.catalogues import HandlerList
-from horae.errors import Error, Superseded, Unavailable
+from horae.errors import Error, Evicted, Superseded, Unavailable
 from horae.ports.transport import Topic
 from horae.rpc.agents.answers import Answers, ServerParts
 from horae.rpc.agents.attempts import HeldAttempts
@@ -174,6 +174,8 @@ class Session:
                 answers = await self._answers.answer(body, getattr(frame, body))
         except Superseded as error:
             raise Refused(grpc.StatusCode.ABORTED, f"{error.code}: {error.message}") from error
+        except Evicted as error:
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, f"{error.code}: {error.message}") from error
         except Error as error:
             answers = [failure(error)]
         except TimeoutError:

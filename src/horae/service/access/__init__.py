@@ -27,8 +27,9 @@ import structlog
 from horae.core.identity import LOCAL, Principal, Session, User, UserKind, role_of
 from horae.core.model import DEFAULT_ORG, SECOND, Bounds, Token
 from horae.core.roles import Role, is_within
-from horae.errors import Denied, NotFound, Unauthenticated
+from horae.errors import Denied, NotFound, Unauthenticated, evicted
 from horae.ports.clock import Clock
+from horae.ports.store.cluster import Nodes
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.tokens import Tokens
 from horae.ports.store.users import Sessions as SessionStore
@@ -57,7 +58,7 @@ HOW_TO_LOG_IN = (
 log = structlog.get_logger(__name__)
 
 
-class AccessStore(Tokens, Users, SessionStore, StoreClock, Protocol):
+class AccessStore(Tokens, Nodes, Users, SessionStore, StoreClock, Protocol):
     """Who may come in, and until when."""
 
 
@@ -180,6 +181,10 @@ class Access:
         log.info("token.revoked", id=token.id, name=token.name, scope=token.scope, owner=token.owner)
         return token
 
+    def doubt_agents(self) -> None:
+        """Tokens of agents have changed: here it counts at once."""
+        self._known.doubt(lambda token: token.scope != "user")
+
     def doubt_user(self, user_id: int) -> None:
         """What is known of a user has changed: here it counts at once."""
         self._users.doubt(lambda user: user.id == user_id)
@@ -233,6 +238,8 @@ class Access:
         token = await self._look_up(number, peer)
         if not is_secret_of(secret, token.hash if token else None) or token is None or token.scope[0] != kind:
             return None
+        if token.scope == scope == "agent":
+            await self._refuse_evicted(token)
         if self.state_of(token) == "good" and token.scope != ("user" if scope == SESSION else scope):
             raise Denied(
                 f"this token is for {_USE[token.scope]}, not for {_USE[scope]}",
@@ -240,6 +247,14 @@ class Access:
                 hint=f"make one with `horae token create NAME{' --agent NODE' if scope == 'agent' else ''}`",
             )
         return await self._of_token(token)
+
+    async def _refuse_evicted(self, token: Token) -> None:
+        """Whoever has the right secret may know why it is good no more."""
+        if token.revoked_at is None or token.bounds is None:
+            return
+        node = await within(LOOK_UP_SECONDS, self._store.get_node(token.bounds.node))
+        if node is not None and node.evicted_at is not None:
+            raise evicted(node.name)
 
     async def _of_token(self, token: Token) -> Admitted | None:
         if self.state_of(token) != "good":
