@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -29,6 +30,45 @@ NOT_DONE = {
     ("POST", "/api/scheduler-worker/segments"), ("PUT", "/api/workers/{worker}/status"),
     ("DELETE", "/v1/jobs/{job_id}/cursor"),
 }  # fmt: skip
+# What changes a definition says what it was before, and what it is now.
+CHANGES = {
+    ("PUT", "/v1/alerts/channels/{name}"),
+    ("PUT", "/v1/alerts/rules/{name}"),
+    ("PUT", "/v1/queues/{name}"),
+    ("PUT", "/v1/secrets/{name}"),
+    ("PUT", "/v1/resources/{name}"),
+    ("PUT", "/v1/orgs/{org}/members/{name}"),
+    ("POST", "/v1/grants"),
+    ("POST", "/v1/tokens"),
+    ("POST", "/v1/users"),
+    ("POST", "/v1/orgs"),
+    ("POST", "/v1/jobs"),
+    ("PUT", "/v1/jobs/{job_id}"),
+    ("POST", "/v1/jobs/{job_id}/triggers"),
+    ("POST", "/v1/jobs/{job_id}/pause"),
+    ("PUT", "/v1/triggers/{trigger_id}"),
+    ("POST", "/v1/nodes/{name}/cordon"),
+    ("POST", "/v1/users/{name}/link"),
+    ("POST", "/source/create"),
+    ("PUT", "/source/{source_id}"),
+    ("PUT", "/lake/job/{job_id}"),
+    ("PUT", "/job/{job_id}"),
+    ("DELETE", "/v1/grants/{grant_id}"),
+    ("DELETE", "/v1/alerts/rules/{name}"),
+    ("DELETE", "/v1/alerts/channels/{name}"),
+    ("DELETE", "/v1/tokens/{token_id}"),
+    ("DELETE", "/v1/secrets/{name}"),
+    ("DELETE", "/v1/resources/{name}"),
+    ("DELETE", "/v1/orgs/{org}/members/{name}"),
+}
+CHANGED = {
+    ("POST", "/v1/queues/{name}/pause"): {"state": ["draining", "paused"]},
+    ("POST", "/v1/users/{name}/disable"): {"disabled": [False, True]},
+    ("PUT", "/v1/secrets/{name}"): {"value": ["******", "****** anew"]},
+    ("PUT", "/v1/orgs/{org}/members/{name}"): {"role": [None, "editor"]},
+    ("DELETE", "/v1/grants/{grant_id}"): {"role": ["editor", None], "tag": ["t", None], "who": ["canary", None]},
+    ("DELETE", "/v1/tokens/{token_id}"): {"state": ["good", "revoked"]},
+}
 ONLY_LOOKS = {("POST", "/v1/jobs/{job_id}/plan")}
 
 
@@ -106,13 +146,14 @@ async def test_S41_each_operation_that_was_done_has_one_row_and_none_has_a_secre
     near: httpx.AsyncClient, gate: web.Gate, world: World
 ) -> None:
     theirs, wrong, not_done = await furnish(world), list[Any](), set[Asked]()
-    given = bodies(theirs)
+    given, changes = bodies(theirs), dict[Asked, Any]()
     for (method, path), shown in told(gate):
         body = given.get((method, path)) or body_of(theirs, method, path, shown)
         [query, *_] = queries(theirs, path)
         asked = place(theirs, method, path, shown["tags"][0])
         answer = await near.request(method, asked, params=query, json=body)
         found = await rows_with(world, answer)
+        changes[method, path] = json.loads(found[0].change) if found and found[0].change else {}
         if answer.status_code >= 400:
             not_done.add((method, path))
         elif (method, path) in ONLY_LOOKS:
@@ -121,6 +162,8 @@ async def test_S41_each_operation_that_was_done_has_one_row_and_none_has_a_secre
             wrong.append((method, path, answer.status_code, found))
     assert not wrong, "\n".join(map(str, wrong))
     assert not_done == NOT_DONE
+    assert {key for key in CHANGES if not changes.get(key)} == set()
+    assert {key: changes[key] for key in CHANGED} == CHANGED
     assert "hunter2" not in str(await world.store.list_audit(AuditFilter(), None, 1000))
 
 
