@@ -64,7 +64,7 @@ def far(tmp_path: Path) -> Iterator[Far]:
 # ── starting ──
 
 
-def test_beyond_loopback_a_server_starts_only_with_tls_and_a_token(tmp_path: Path):
+def test_S01_beyond_loopback_a_server_starts_only_with_tls_and_a_token(tmp_path: Path):
     port = str(free_port())
     certificate, key = make_certificate(tmp_path)
     up = ("up", "--host", "0.0.0.0", "--port", port, "--data", "data")
@@ -137,7 +137,7 @@ def test_a_revoked_token_is_refused_and_whatever_was_made_with_it(far: Far):
     assert "token.revoked" in far.server.log()
 
 
-def test_what_is_no_tls_gets_no_answer_and_leaves_no_trace_of_a_stack(far: Far):
+def test_F55_S07_what_is_no_tls_gets_no_answer_and_leaves_no_trace_of_a_stack(far: Far):
     with socket.create_connection(("127.0.0.1", far.server.port), timeout=DEADLINE) as plain:
         plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"HTTP/1.1 200" not in _rest(plain)

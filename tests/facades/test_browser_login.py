@@ -138,7 +138,7 @@ async def test_the_form_names_no_other_site(far: httpx.AsyncClient, place: str) 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://10.0.0.1:8443:1"])
 @pytest.mark.parametrize("path", ["/login", "/logout", "/v1/jobs"])
-async def test_F37_a_page_of_another_site_can_neither_log_in_nor_act_with_the_cookie(
+async def test_F37_S38_a_page_of_another_site_can_neither_log_in_nor_act_with_the_cookie(
     far: httpx.AsyncClient, world: World, origin: str, path: str
 ) -> None:
     token = await token_for(world)

@@ -13,6 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from horae.contracts import CONTRACTS
+from horae.core.identity import LOCAL
+from horae.core.roles import Role
 from horae.errors import Unavailable
 from horae.service.access.credentials import CACHE_SECONDS, TRIES
 from horae.service.insight.views import READY_SECONDS
@@ -68,7 +70,7 @@ WAYS_IN = {
 }  # fmt: skip
 
 
-async def test_every_operation_but_health_needs_a_token(far: httpx.AsyncClient, gate: web.Gate, world: World):
+async def test_S02_every_operation_but_health_needs_a_token(far: httpx.AsyncClient, gate: web.Gate, world: World):
     paths = gate.api.document["paths"]
     asked = [(method.upper(), path) for path, methods in paths.items() for method in methods]
     assert len(asked) > 25
@@ -90,7 +92,7 @@ async def test_every_operation_but_health_needs_a_token(far: httpx.AsyncClient, 
     assert await world.rows() == (0, 0, 0)
 
 
-async def test_strangers_learn_that_it_lives_and_nothing_else(far: httpx.AsyncClient, world: World):
+async def test_F57_S05_strangers_learn_that_it_lives_and_nothing_else(far: httpx.AsyncClient, world: World):
     await world.submit(schedule="* * * * *")
     world.clock.advance(180)  # and nobody fires
 
@@ -151,8 +153,10 @@ async def test_the_scheme_may_be_written_in_any_case(far: httpx.AsyncClient, wor
 
 @pytest.mark.parametrize(
     "sent",
-    ["", "Bearer", "Bearer ", "Bearer x", "Basic " + base64.b64encode(b"a:b").decode(), "Digest x", "Bearer a b",
-     "Bearer " + "x" * 30_000, b"Bearer \xff\xfe", "Bearer horae_u_1_", "Negotiate"],
+    ["", "Bearer", "Bearer ", "Bearer x", "Digest x", "Bearer a b", "Bearer horae_u_1_", "Negotiate",
+     pytest.param("Basic " + base64.b64encode(b"a:b").decode(), id="F03_basic"),
+     pytest.param("Bearer " + "x" * 30_000, id="F07_long"), pytest.param(b"Bearer \xff\xfe", id="F07_bytes"),
+     pytest.param("Bearer horae_u_1_\0", id="F07_nul"), pytest.param("Bearer ünïcödé".encode(), id="F07_unicode")],
 )  # fmt: skip
 async def test_what_is_no_good_token_is_refused_near_and_far(
     far: httpx.AsyncClient, near: httpx.AsyncClient, world: World, sent: str | bytes
@@ -163,6 +167,28 @@ async def test_what_is_no_good_token_is_refused_near_and_far(
         problem_of(answer, 401, "E_TOKEN")
         assert answer.headers["www-authenticate"] == 'Bearer realm="horae"'
     assert await world.rows() == (0, 0, 0)
+
+
+async def test_F03_a_name_and_a_password_with_a_request_open_nothing(
+    far: httpx.AsyncClient, gate: web.Gate, world: World
+):
+    """Also those of a user, and a token in the place of either."""
+    token = (await login(world))["authorization"].removeprefix("Bearer ")
+    await world.services.users.create("ann", LOCAL, roles={1: Role.ADMIN})
+    for pair in ((b"ann", b"password"), (b"ann", token.encode()), (token.encode(), b"")):
+        sent = {"authorization": f"Basic {base64.b64encode(b':'.join(pair)).decode()}"}
+        for path in ("/v1/jobs", "/metrics", "/", "/lake/job/list", "/api/v1/user_jobs", "/openapi.json"):
+            method = "POST" if path == "/lake/job/list" else "GET"
+            answer = await far.request(method, path, headers=sent)
+            assert answer.status_code == 401, (path, answer.text)
+
+
+async def test_F07_a_token_of_a_megabyte_is_refused_without_looking_at_it(far: httpx.AsyncClient, world: World):
+    """In a header it is too large to be read; a form takes it, and says no."""
+    await login(world)
+    huge = "x" * 1_000_000
+    problem_of(await far.get("/v1/jobs", headers={"authorization": f"Bearer {huge}"}), 431, "E_HEADER")
+    assert (await far.post("/login", data={"token": huge})).status_code in (401, 413)
 
 
 async def test_two_authorization_headers_are_refused(far: httpx.AsyncClient, world: World):
@@ -190,7 +216,7 @@ async def test_a_token_of_an_agent_is_not_for_http(far: httpx.AsyncClient, near:
         problem_of(await api.get("/v1/jobs", headers=agent), 403, "E_TOKEN_SCOPE")
 
 
-async def test_a_stranger_who_guesses_is_told_to_wait(far: httpx.AsyncClient, world: World):
+async def test_S40_a_stranger_who_guesses_is_told_to_wait(far: httpx.AsyncClient, world: World):
     for number in range(TRIES):
         await far.get("/v1/jobs", headers={"authorization": f"Bearer horae_u_{number + 7}_{'A' * 43}"})
 
@@ -200,7 +226,7 @@ async def test_a_stranger_who_guesses_is_told_to_wait(far: httpx.AsyncClient, wo
     assert int(answer.headers["retry-after"]) > 0
 
 
-async def test_without_the_store_nobody_new_is_let_in(
+async def test_S62_without_the_store_nobody_new_is_let_in(
     far: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
 ):
     friend = await login(world)
@@ -220,7 +246,7 @@ async def test_a_browser_is_told_in_words_what_to_do(far: httpx.AsyncClient):
     assert "1.2.3" not in answer.text
 
 
-async def test_browsers_are_told_to_stay_with_https(far: httpx.AsyncClient, near: httpx.AsyncClient):
+async def test_F55_browsers_are_told_to_stay_with_https(far: httpx.AsyncClient, near: httpx.AsyncClient):
     assert "max-age=" in (await far.get("/healthz")).headers["strict-transport-security"]
     assert "strict-transport-security" not in (await near.get("/healthz")).headers
 
@@ -235,7 +261,7 @@ async def test_a_foreign_page_gets_nothing_even_with_a_token(far: httpx.AsyncCli
 
 @pytest.mark.parametrize("way", ["revoked", "expired", "revoked with its parent"])
 @pytest.mark.parametrize("path", ["/v1/runs/{}/log/follow", "/api/v1/execution_logs/{}"])
-async def test_a_follower_whose_token_has_ended_is_sent_home(
+async def test_S42_a_follower_whose_token_has_ended_is_sent_home(
     gate: web.Gate, world: World, monkeypatch: pytest.MonkeyPatch, way: str, path: str
 ):
     monkeypatch.setattr(streams, "PROOF_SECONDS", 0.01)

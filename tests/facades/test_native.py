@@ -508,7 +508,7 @@ def break_store(world: World, monkeypatch: pytest.MonkeyPatch, method: str, erro
     monkeypatch.setattr(world.store, method, broken)
 
 
-async def test_an_unexpected_error_shows_nothing_but_its_request_id(
+async def test_S58_an_unexpected_error_shows_nothing_but_its_request_id(
     api: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_store(world, monkeypatch, "list_nodes", RuntimeError("secret in /etc/horae"))
@@ -528,7 +528,7 @@ async def test_an_unreachable_store_is_503_and_may_be_retried(
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/", "/docs", "/static/page.css", "/nothing", "/healthz"])
-async def test_every_answer_has_the_safe_headers(api: httpx.AsyncClient, path: str) -> None:
+async def test_S08_every_answer_has_the_safe_headers(api: httpx.AsyncClient, path: str) -> None:
     headers = (await api.get(path)).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == ("same-origin" if path in ("/", "/docs") else "no-referrer")
@@ -931,7 +931,7 @@ def crowd() -> connections.Crowd:
 async def port(gate: web.Gate, crowd: connections.Crowd) -> AsyncIterator[int]:
     """The application behind its real HTTP server, on a free port."""
     protocol: Any = partial(connections.Protocol, crowd=crowd)
-    config = uvicorn.Config(gate, port=0, http=protocol, lifespan="off", log_config=None, access_log=False)
+    config = uvicorn.Config(gate, port=0, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False)
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     serving = asyncio.create_task(server.serve())
@@ -979,6 +979,21 @@ async def test_broken_http_is_400_and_the_connection_closes(port: int, world: Wo
     assert b"content-type: application/problem+json" in answer
     assert json.loads(answer.split(b"\r\n\r\n")[1])["code"] == "E_HEADER"
     assert await world.rows() == (0, 0, 0)
+
+
+UPGRADE = (
+    b"Host: 127.0.0.1\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+@pytest.mark.parametrize("path", [b"/", b"/v1/jobs", b"/v1/events/stream", b"/nothing"])
+async def test_F39_a_page_of_another_site_opens_no_websocket(port: int, path: bytes) -> None:
+    """Nobody does: there is none. What wants to become one is a request like any other."""
+    foreign = await raw(port, b"GET " + path + b" HTTP/1.1\r\n" + UPGRADE + b"Origin: https://evil.example\r\n\r\n")
+    assert foreign.startswith(b"HTTP/1.1 403 ")
+    own = await raw(port, b"HEAD " + path + b" HTTP/1.1\r\n" + UPGRADE + b"\r\n")
+    assert own.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 404 "))
 
 
 async def test_a_body_shorter_than_announced_is_given_up(

@@ -279,7 +279,7 @@ SIGNATURES: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("sign", [pytest.param(sign, id=name) for name, sign in SIGNATURES.items()])
-async def test_a_signature_that_is_none_of_the_providers_is_refused(
+async def test_S36_a_signature_that_is_none_of_the_providers_is_refused(
     far: httpx.AsyncClient, issuer: Issuer, world: World, sign: Callable[[dict[str, Any]], str]
 ) -> None:
     issuer.keys.append(jwk.ECKey.generate_key("P-256", {"kid": "ec"}).as_dict(private=False))
@@ -303,7 +303,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("claims", [pytest.param(claims, id=name) for name, claims in CLAIMS.items()])
-async def test_claims_that_are_not_for_us_now_are_refused(
+async def test_S36_claims_that_are_not_for_us_now_are_refused(
     far: httpx.AsyncClient, issuer: Issuer, world: World, claims: dict[str, Any]
 ) -> None:
     issuer.claims = claims

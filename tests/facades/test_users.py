@@ -242,7 +242,7 @@ async def test_guesses_from_an_address_do_not_lock_out_who_logged_in_from_it_bef
 # ── sessions ──
 
 
-async def test_F33_a_session_ends_when_it_is_not_used_and_after_a_day_whatever_happens(
+async def test_F33_S37_a_session_ends_when_it_is_not_used_and_after_a_day_whatever_happens(
     far: httpx.AsyncClient, world: World
 ) -> None:
     await member(world, far)

@@ -10,13 +10,30 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/attacks.md").read_text()
 ROWS = [
-    [cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if re.match(r"\| S\d\d \|", line)
+    [cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if re.match(r"\| [FS]\d\d \|", line)
 ]
 VERDICTS = ("held", "in part", "not yet", "no ground")
 
 
-def test_there_is_one_row_for_each_of_the_sixty_eight():
-    assert [row[0] for row in ROWS] == [f"S{number:02}" for number in range(1, 69)]
+LOGINS = [f"F{number:02}" for number in range(1, 62, 2)]  # the cases of logins have odd numbers
+# Attacks that are made by who wants to be somebody, or to leave no trace: their tests have the number, too.
+IDENTITY = ["S01", "S02", "S03", "S04", "S05", "S07", "S08", "S34", *(f"S{number}" for number in range(36, 43)), "S62"]
+
+
+def test_there_is_one_row_for_each_of_the_sixty_eight_and_of_the_cases_of_logins():
+    assert [row[0] for row in ROWS] == [f"S{number:02}" for number in range(1, 69)] + LOGINS
+
+
+def test_every_case_of_logins_has_a_test_of_its_number():
+    """In its name, or in the name of one of its cases."""
+    files = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    numbered = {
+        number
+        for text in files
+        for name in re.findall(r'def (test_\w+)|"([FS]\d\d_\w+)"', text)
+        for number in re.findall(r"(?:^|_)([FS]\d\d)(?=_)", "".join(name))
+    }
+    assert {*LOGINS, *IDENTITY} <= numbered
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from horae.core.audit import Deed
+from horae.core.audit import Deed, changes_of
 
 _carried: ContextVar[Deed | None] = ContextVar("deed", default=None)
 
@@ -19,6 +21,17 @@ def carried() -> Deed | None:
     return _carried.get()
 
 
+@contextmanager
+def apart() -> Iterator[None]:
+    """What is written within is nobody's deed: what was asked for is yet to be done."""
+    deed = _carried.get()
+    _carried.set(None)
+    try:
+        yield
+    finally:
+        _carried.set(deed)
+
+
 def pending() -> Deed | None:
     """Return the deed that is carried, while its row is still to be written."""
     deed = _carried.get()
@@ -30,3 +43,9 @@ def note(**what: Any) -> None:
     if (deed := pending()) is not None:
         for name, value in what.items():
             setattr(deed, name, value)
+
+
+def note_change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> None:
+    """Say what the deed that is carried makes of something; None: it was not there, or is gone."""
+    if pending() is not None:
+        note(change=changes_of(before or {}, after or {}))

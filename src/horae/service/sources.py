@@ -10,6 +10,7 @@ from horae.core.definitions import Sort
 from horae.core.model import Found, JobFilter, Json, Source
 from horae.core.secrets.fields import kept, masked, refuse_hidden
 from horae.errors import ConfigError, Conflict, NotFound
+from horae.ports import deeds
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.sources import Sources as SourcesPort
 from horae.ports.store.vault import Settings
@@ -35,6 +36,7 @@ class Sources:
         await self._check(config)
         now = await self._store.now()
         source = Source(0, org, owner, name, kind, config, now, now)
+        deeds.note_change(None, _told(source))
         with self._sealing.writing():
             return await self._store.add_source(self._sealing.seal_source(source))
 
@@ -48,6 +50,7 @@ class Sources:
         before = await self.get(org, source_id)
         whole = replace(before, name=name, kind=kind, config=kept(config, before.config if kind == before.kind else {}))
         after = replace(self._sealing.seal_source(whole, before), updated_at=await self._store.now())
+        deeds.note_change(_told(before), _told(whole))
         if not await self._store.save_source(after):
             raise _missing(source_id)
         return after
@@ -79,6 +82,11 @@ class Sources:
             for job in jobs:
                 await self._jobs.delete(job.id)
         return await self._store.delete_source(org, source_id)
+
+
+def _told(source: Source) -> Json:
+    """Return what the audit log tells of a source; of secrets, nothing."""
+    return {"name": source.name, "kind": source.kind, "config": masked(source.config)}
 
 
 def _missing(source_id: int) -> NotFound:

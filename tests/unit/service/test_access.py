@@ -74,7 +74,7 @@ async def test_two_tokens_never_have_the_same_secret(access: Access):
 # ── who gets in ──
 
 
-async def test_every_way_to_be_wrong_is_refused_in_the_same_words(access: Access, clock: FakeClock):
+async def test_F07_S39_every_way_to_be_wrong_is_refused_in_the_same_words(access: Access, clock: FakeClock):
     good, expired, revoked = await made(access), await made(access, expires_in=5), await made(access)
     await access.revoke(3)
     clock.advance(5)
@@ -90,6 +90,24 @@ async def test_every_way_to_be_wrong_is_refused_in_the_same_words(access: Access
         (401, "E_TOKEN", refusals[0].message, refusals[0].hint)
     }
     assert (await access.check(good, "user")).id == 1
+
+
+async def test_F05_a_wrong_secret_costs_the_same_work_as_a_token_that_is_not_there(
+    access: Access, probe: Probe, monkeypatch: pytest.MonkeyPatch
+):
+    """Counted rather than timed: as many questions to the store, and as many secrets hashed and compared."""
+    good, compared = await made(access), []
+    is_secret_of = credentials.is_secret_of
+    monkeypatch.setattr(
+        "horae.service.access.is_secret_of", lambda *given: compared.append(given) or is_secret_of(*given)
+    )
+
+    async def work(text: str) -> tuple[int, int]:
+        before, compared[:] = probe.calls["get_token"], []
+        await refusal(access, text)
+        return probe.calls["get_token"] - before, len(compared)
+
+    assert await work(wrong_secret(good)) == await work(good.replace("_1_", "_99_")) == (1, 1)
 
 
 async def test_agents_are_refused_with_a_code_of_their_own(access: Access):

@@ -28,6 +28,7 @@ from horae.core.identity import LOCAL, Principal, Session, User, UserKind, role_
 from horae.core.model import DEFAULT_ORG, SECOND, Bounds, Token
 from horae.core.roles import Role, is_within
 from horae.errors import Denied, NotFound, Unauthenticated, evicted
+from horae.ports import deeds
 from horae.ports.clock import Clock
 from horae.ports.store.cluster import Nodes
 from horae.ports.store.moments import StoreClock
@@ -141,6 +142,8 @@ class Access:
             ends.append(parent.expires_at)
         parent_id = parent.id if parent else None
         user = await self._store.find_user(owner) if scope == "user" else None
+        told = {"name": name, "scope": scope, "owner": owner, "org": org, "role": role, "expires_in": expires_in}
+        deeds.note_change(None, told)
         token = await self._store.add_token(
             Token(
                 id=0,
@@ -173,6 +176,7 @@ class Access:
         """Those of other organisations do not exist for who is bound to one."""
         found = await self._store.get_token(token_id)
         is_other = found is None or who.bound_to not in (None, found.org)
+        deeds.note_change({"state": "good"}, {"state": "revoked"})
         token = None if is_other else await self._store.revoke_token(token_id, await self._store.now())
         if token is None:
             raise NotFound(f"there is no token {token_id}", hint="`horae token list` lists them")

@@ -16,6 +16,7 @@ from horae.core.model import LARGEST_ID, Job
 from horae.core.rights import Grant, Granted, is_of_job, may, refuse_without
 from horae.core.roles import Permission, Role
 from horae.errors import NotFound
+from horae.ports import deeds
 from horae.ports.clock import Clock
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.grants import Grants as GrantStore
@@ -72,15 +73,24 @@ class Grants:
             if not jobs or jobs[0].org != by.org or jobs[0].deleted_at is not None:
                 raise NotFound(f"there is no job {wanted.job_id}", hint="`horae jobs` lists them")
         now = await self._store.now()
+        deeds.note_change(None, _told(wanted))
         made = await self._store.put_grant(wanted._replace(org=by.org, created_at=now, created_by=by.name))
         self._known.pop((made.org, made.who), None)
         return made
 
     async def remove(self, org: int, grant_id: int) -> None:
+        for found in await self._store.page_grants(org, grant_id - 1, 1):
+            deeds.note_change(_told(found), None)
         gone = await self._store.drop_grant(org, grant_id)
         if gone is None:
             raise NotFound(f"there is no grant {grant_id}", hint="`horae grants` lists them")
         self._known.pop((gone.org, gone.who), None)
+
+
+def _told(grant: Grant) -> dict[str, Any]:
+    """Return what is granted to whom, for the audit log."""
+    given = {"who": grant.who, "role": grant.role, "job": grant.job_id, "tag": grant.tag, "queue": grant.queue}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def parse_grant(document: Any) -> Grant:

@@ -21,6 +21,7 @@ from horae.core.identity import EVERYWHERE, OPERATOR, Member, Organisation, Prin
 from horae.core.model import SECOND
 from horae.core.roles import Role
 from horae.errors import Conflict, Denied, Invalid, NotFound
+from horae.ports import deeds
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.users import Organisations as OrganisationStore
 from horae.ports.store.users import Users as UserPort
@@ -51,6 +52,8 @@ class Users:
         await self._refuse_without_installation(who, "make users")
         refuse_bad_name(name)
         wanted = User(0, name, kind, await self._store.now(), email, roles=roles or {})
+        told = {f"role in {org}": role for org, role in wanted.roles.items()}
+        deeds.note_change(None, {"name": name, "kind": kind, "email": email, **told})
         made = await self._store.add_user(wanted)
         if made is None:
             raise Conflict(f"there is a user {name} already", code="E_NAME_TAKEN", hint="`horae users` lists them")
@@ -85,6 +88,7 @@ class Users:
         user = await self._named(name)
         if is_disabled and user.id == who.user_id:
             raise Conflict("nobody disables the account that is in use", code="E_LAST_OWNER", hint="ask another admin")
+        deeds.note_change({"disabled": user.disabled_at is not None}, {"disabled": is_disabled})
         await self._store.set_disabled(user.id, await self._store.now() if is_disabled else None)
         if is_disabled:
             await self._access.sessions.end_all(user.id)
@@ -96,6 +100,7 @@ class Users:
         """Let a provider's user be this one: nobody but an admin says so, whatever addresses of mail are alike."""
         await self._refuse_without_installation(who, "link users")
         user = await self._named(name)
+        deeds.note_change(None, {"issuer": issuer, "subject": subject})
         if not await self._store.link_identity(user.id, issuer, subject):
             raise Conflict("that user of the provider has an account already", code="E_NAME_TAKEN")
         log.info("user.linked", id=user.id, name=name, issuer=issuer, by=who.name)
@@ -124,6 +129,7 @@ class Users:
         refuse_bad_name(name)
         if name.isdigit():
             raise Invalid("an organisation's name is no number", code="E_PATTERN", path="name")
+        deeds.note_change(None, {"name": name})
         made = await self._store.add_organisation(name, await self._store.now())
         if made is None:
             raise Conflict(f"there is an organisation {name} already", code="E_NAME_TAKEN")
@@ -151,6 +157,7 @@ class Users:
     async def add_member(self, org: int, name: str, role: Role, who: Principal) -> None:
         await self._refuse_without_admin(org, who)
         user = await self._named(name)
+        deeds.note_change({"role": user.roles.get(org)}, {"role": role})
         await self._store.put_member(org, user.id, role)
         self._access.doubt_user(user.id)
         log.info("member.added", org=org, user=name, role=role, by=who.name)
@@ -158,6 +165,7 @@ class Users:
     async def remove_member(self, org: int, name: str, who: Principal) -> None:
         await self._refuse_without_admin(org, who)
         user = await self._named(name)
+        deeds.note_change({"role": user.roles.get(org)}, None)
         if not await self._store.drop_member(org, user.id, unless_last=not who.is_local):
             raise Conflict(
                 f"{name} is the last admin there",

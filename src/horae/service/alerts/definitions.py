@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from horae.core.alerts.channels import COMMAND, MAX_CHANNELS, Channel, parse_channel
+from horae.core.alerts.channels import COMMAND, MAX_CHANNELS, Channel, parse_channel, render_channel
 from horae.core.alerts.messages import compose_test
-from horae.core.alerts.rules import MAX_RULES, Rule, parse_rule
+from horae.core.alerts.rules import MAX_RULES, Rule, parse_rule, render_rule
 from horae.core.alerts.states import Alert
 from horae.core.model import DEFAULT_ORG
 from horae.core.secrets.references import missing_words
 from horae.core.spelling import suggest
 from horae.errors import Conflict, Invalid, NotFound, Stale
+from horae.ports import deeds
 from horae.ports.alerts import Teller, Undelivered
 from horae.ports.clock import Clock
 from horae.ports.store.alerts import AlertMessages, AlertRules, Alerts, Delivery
@@ -63,6 +64,7 @@ class AlertDefinitions:
         if before is None and len(known) >= MAX_RULES:
             raise Conflict(f"there are {MAX_RULES} alert rules, and that is the limit", code="E_LIMIT")
         begins_anew = before is not None and before.watches != wanted.watches
+        deeds.note_change(None if before is None else render_rule(before), render_rule(wanted))
         saved = await self._store.save_alert_rule(wanted, expected, begins_anew=begins_anew)
         if saved is None:
             raise _stale("alert rule", name, before)
@@ -80,8 +82,8 @@ class AlertDefinitions:
                 )  # fmt: skip
 
     async def delete_rule(self, org: int, name: str) -> None:
-        if not await self._store.delete_alert_rule(org, name):
-            await self.rule(org, name)  # raises
+        deeds.note_change(render_rule(await self.rule(org, name)), None)
+        await self._store.delete_alert_rule(org, name)
         self._queue.announce("alerts")
 
     # ── channels ──
@@ -110,6 +112,7 @@ class AlertDefinitions:
             raise Conflict(message, hint="choose another name")
         if before is None and len(known) >= MAX_CHANNELS:
             raise Conflict(f"there are {MAX_CHANNELS} channels, and that is the limit", code="E_LIMIT")
+        deeds.note_change(None if before is None else render_channel(before), render_channel(wanted))
         saved = await self._store.save_alert_channel(wanted, expected)
         if saved is None:
             raise _stale("channel", name, before)
@@ -119,9 +122,11 @@ class AlertDefinitions:
         if users := [rule.name for rule in await self.rules(org) if name in rule.channels]:
             message = f"the channel '{name}' is needed by the alert rule {users[0]}"
             raise Conflict(message, code="E_CHANNEL_IN_USE", hint="let the rule name another channel, or delete it")
-        if not await self._store.delete_alert_channel(org, name):
-            found = await self.channel(org, name)  # raises, unless it is a command
+        found = await self.channel(org, name)
+        if found.kind == COMMAND:
             raise Conflict(f"the channel '{name}' is a {found.kind} of the settings", hint="remove it there")
+        deeds.note_change(render_channel(found), None)
+        await self._store.delete_alert_channel(org, name)
 
     async def try_channel(self, org: int, name: str) -> Tried:
         """Send one message, now and from here; return what came of it."""

@@ -14,6 +14,7 @@ import structlog
 
 from horae.core.model import Node, OperatorWish
 from horae.errors import Conflict, NotFound
+from horae.ports import deeds
 from horae.ports.store.cluster import Nodes as NodesPort
 from horae.ports.store.moments import StoreClock
 from horae.ports.transport import Queue
@@ -41,6 +42,8 @@ class Nodes:
 
     async def want(self, name: str, wanted: OperatorWish) -> Node:
         """Cordoned: it takes nothing new. Drained: and it owns no segments. Live: as ever. Told at once."""
+        before = {node.name: node.wanted for node in await self._store.list_nodes()}
+        deeds.note_change({"wanted": before.get(name)}, {"wanted": wanted})
         if not await self._store.want_node(name, OperatorWish(wanted)):
             raise _unknown(name)
         return await self._told(name)

@@ -19,6 +19,7 @@ from horae.core.policy.queues import QueueState
 from horae.core.spelling import suggest
 from horae.core.time.moments import format_moment
 from horae.errors import Conflict, NotFound
+from horae.ports import deeds
 from horae.ports.store.cluster import Nodes
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.limits import Limits as LimitStore
@@ -103,12 +104,14 @@ class Limits:
         known = await self._store.load_resources()
         if check_resource(name) not in known and len(known) >= MOST_RESOURCES:
             raise Conflict(f"there are {MOST_RESOURCES} resources, and that is the limit", code="E_LIMIT")
+        deeds.note_change({"capacity": known.get(name)}, {"capacity": capacity})
         await self._store.set_resource(name, capacity)
         self._tell()
         return name not in known
 
     async def drop_resource(self, name: str) -> None:
         """What waits for some of it is held by it no longer."""
+        deeds.note_change({"capacity": (await self._store.load_resources()).get(name)}, None)
         if not await self._store.drop_resource(name):
             hint = suggest(name, await self._store.load_resources(), repr) or "`horae resources` lists them"
             raise NotFound(f"the cluster has no resource '{name[:64]}'", hint=hint)

@@ -23,10 +23,12 @@ from horae.core.policy.queues import (
     QueueState,
     check_name,
     parse_queue,
+    render_queue,
 )
 from horae.core.spelling import suggest
 from horae.core.work.kinds import KINDS
 from horae.errors import Conflict, Error, Invalid, NotFound, Stale
+from horae.ports import deeds
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.queues import Queues as QueueStore
 from horae.ports.store.queues import QueueUse
@@ -140,6 +142,7 @@ class Queues:
             if expected_version is not None and expected_version != (0 if before is None else before.version):
                 there = "is not there" if before is None else f"is at version {before.version}"
                 raise Stale(f"the queue '{name}' {there}, you changed version {expected_version}")
+            deeds.note_change(None if before is None else render_queue(before), render_queue(wanted))
             saved = await self._save(wanted, before)
             if saved is not None:
                 self._hints.announce("queues")
@@ -155,10 +158,11 @@ class Queues:
 
     async def set_state(self, name: str, state: QueueState) -> Queue:
         """Pause, drain, or let go on."""
+        await self._read()
+        deeds.note_change({"state": self._named(name).state}, {"state": state})
         queue = await self._store.set_queue_state(name, state)
         if queue is None:
-            await self._read()
-            return self._named(name)  # raises, unless it was made just now
+            raise NotFound(f"the queue '{name}' was deleted meanwhile", hint="`horae queues` lists them")
         self._hints.announce("queues")
         if state is not QueueState.PAUSED:
             self._hints.announce("runs")  # what waited there may be started
@@ -177,6 +181,7 @@ class Queues:
         if await self._store.now() - queue.updated_at < KNOWN_BY_ALL:
             message = f"the queue '{name}' is draining since a moment ago, and not every node knows yet"
             raise Conflict(message, code="E_QUEUE_IN_USE", hint="try again in a few seconds")
+        deeds.note_change(render_queue(queue), None)
         use = await self._store.delete_queue(queue)
         if use is not None:
             raise _in_use(name, use)

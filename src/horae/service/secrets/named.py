@@ -22,8 +22,10 @@ from horae.core.audit import Deed
 from horae.core.model import Secret
 from horae.core.runs.orders import Assignment
 from horae.core.secrets import references
+from horae.core.secrets.fields import MASK
 from horae.core.secrets.sealing import Sealed
 from horae.errors import ConfigError, Conflict, NotFound
+from horae.ports import deeds as carried
 from horae.ports.keys import Keys
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import StoreClock
@@ -65,6 +67,8 @@ class Secrets:
                 sealed = self._keys.seal(text, _context(org, name))
             except ConfigError as error:
                 raise Conflict(error.message, code=error.code, hint=error.hint) from error
+            known = await self._store.get_sealed(org, [name])
+            carried.note_change({"value": MASK} if known else None, {"value": f"{MASK} anew" if known else MASK})
             version = await self._store.put_secret(org, name, sealed, await self._store.now())
         log.info("secret.set", org=org, name=name, version=version)
         return version == 1
@@ -73,6 +77,7 @@ class Secrets:
         return await self._store.list_secrets(org)
 
     async def delete(self, org: int, name: str) -> None:
+        carried.note_change({"value": MASK}, None)
         if not await self._store.delete_secret(org, references.check_name(name)):
             raise NotFound(f"there is no secret {name}", hint="`horae secret list` lists them")
         log.info("secret.deleted", org=org, name=name)

@@ -29,6 +29,7 @@ from horae.core.secrets import sealing
 from horae.core.secrets.sealing import Sealed
 from horae.core.work import kinds, webhooks
 from horae.errors import ConfigError, Conflict
+from horae.ports import deeds
 from horae.ports.keys import Keys
 from horae.ports.store.vault import Settings
 
@@ -60,7 +61,8 @@ class Sealing:
         """Before something is sealed: Conflict(E_SECRET_KEY) when our keys are not those that others seal with."""
         try:
             await self.verify()
-            witness = await self._store.keep_setting(WITNESS, self._keys.seal("", WITNESS))
+            with deeds.apart():
+                witness = await self._store.keep_setting(WITNESS, self._keys.seal("", WITNESS))
             self._keys.open(witness, WITNESS)
         except ConfigError as error:
             raise Conflict(error.message, code=error.code, hint=error.hint) from error
