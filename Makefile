@@ -13,7 +13,7 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 SUITE   = $(PYTEST) -n $(WORKERS) --dist loadgroup --randomly-seed=$(SEED)
 
-.PHONY: help setup up wire test test-random test-engines check format docs demo bench peers audit campaign simulate clean
+.PHONY: help setup up wire test test-random test-engines check format docs demo screenshots bench peers audit campaign simulate clean
 
 help:            ## list these targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -84,6 +84,10 @@ docs: $(STAMPS)/dev     ## write the generated reference pages
 demo: $(STAMPS)/dev    ## a server with believable jobs and a week of history, on port 8080
 	@test -e .demo/horae.db || $(BIN)/python -m demo .demo
 	$(BIN)/horae up --data .demo
+
+screenshots: $(STAMPS)/dev $(STAMPS)/engines   ## a picture of every page, light and dark, at three widths, into .screenshots
+	@test -e .demo/horae.db || $(BIN)/python -m demo .demo
+	$(BIN)/python -m demo.screenshots .demo .screenshots
 
 bench: $(STAMPS)/dev    ## every figure, one JSON line each (see bench/README.md)
 	$(BIN)/python -m bench all

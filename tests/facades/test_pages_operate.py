@@ -14,7 +14,8 @@ from horae.core.work.specs import parse_job
 from tests.facades.world import BOTH, TWICE, World
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \U0001f680 " + "é" * 40
-PAGES = ("/runs", "/timeline", "/timeline?span=28d", "/queues", "/cluster", "/workflows", "/alerts", "/settings")
+PAGES = ("/runs", "/timeline", "/timeline?span=28d", "/queues", "/cluster", "/workflows", "/alerts", "/settings",
+         "/forecast", "/forecast?span=7d&by=owner", "/forecast?by=queue")  # fmt: skip
 HTML = {"accept": "text/html"}
 
 
@@ -128,6 +129,20 @@ async def test_the_timeline_has_what_ran_and_what_is_to_run_by_job(world: World)
     assert (await world.http.get("/v1/timeline", params=past)).json()["rows"] == []
     wrong = await world.http.get("/v1/timeline", params={**past, "until": "2019-01-01T00:00:00Z"})
     assert (wrong.status_code, wrong.json()["code"]) == (422, "E_RANGE")
+
+
+@BOTH
+async def test_the_forecast_shows_when_slots_run_out_and_a_table_with_the_same(world: World) -> None:
+    await world.join()
+    document = {"schedule": "0 3 * * *", "steps": [{"run": "true"}]}
+    await world.jobs.submit([parse_job({"name": f"at three {number}", **document}) for number in range(40)])
+    text = await page(world, "/forecast")
+    assert re.search(r'class="warning"><b>Slots for shell</b> run out', text)
+    assert re.search(r"40 triggers, ", text)
+    assert "<code>H 3 * * *</code> spreads them" in text
+    assert text.count('<rect class="short"') == 1
+    assert len(re.findall("<tr>", text[text.index("As a table") : text.index("Runs that begin")])) > 20
+    assert (await world.http.get("/forecast?span=9d", headers=HTML)).status_code == 422
 
 
 @BOTH

@@ -104,6 +104,7 @@ class Gate:
         access: Access,
         audit: Audit,
         login_page: Callable[[Unauthenticated, str], http.Reply],
+        failure_page: Callable[[Error, http.Request], http.Reply],
         refuse_without: Callable[[http.Request, http.Operation], Awaitable[None]],
         *,
         allowed_hosts: Collection[str],
@@ -117,6 +118,7 @@ class Gate:
         self._access = access
         self._audit = audit
         self._login_page = login_page
+        self._failure_page = failure_page
         self._refuse_without = refuse_without
         self._is_public = not loopback_only
         self._free_pass = frozenset(free_pass)
@@ -153,7 +155,9 @@ class Gate:
             answer = self._login_page(error, _wanted(request)) if is_page else request.shape.render(error, request)
         except Exception as error:
             await self._note_refused(request, error)
-            answer = _failure(error, request)
+            shown = _shown(error, request)
+            render = self._failure_page if _is_looked_at(request) else request.shape.render
+            answer = render(shown, request)
         try:
             await answer.send(request)
         except Exception:  # the headers are out: all that is left is to break off
@@ -166,6 +170,7 @@ class Gate:
         near = operation or next(iter(methods.values()), None) or self._routes.area_of(scope["path"])
         if near is not None:
             request.shape = near.shape
+        request.is_page = _is_page(near, scope["path"])
         if methods:
             scope[http.ROUTE] = next(iter(methods.values())).path
         self._check(request)
@@ -281,11 +286,24 @@ def _wanted(request: http.Request) -> str:
     return sessions.place(request.scope["path"] + (f"?{query}" if query else ""))
 
 
-def _failure(error: Exception, request: http.Request) -> http.Reply:
+def _is_page(near: http.Operation | http.Area | None, path: str) -> bool:
+    """Return whether an address is one of a page, or of nothing at all; never of the API or of a contract."""
+    if near is None:
+        return not f"{path}/".startswith("/v1/")
+    return isinstance(near, http.Operation) and near.gives == pages.HTML
+
+
+def _is_looked_at(request: http.Request) -> bool:
+    """Return whether somebody sees the answer in a browser; scripts that read a page again do not."""
+    return request.is_page and http.wants_page(request) and request.header(b"sec-fetch-dest") in (None, "document")
+
+
+def _shown(error: Exception, request: http.Request) -> Error:
+    """Return what may be told of a failure."""
     if isinstance(error, Error) and (error.status < 500 or error.status == 503):
-        return request.shape.render(error, request)
+        return error
     log.error("request failed", request_id=request.id, path=shown_path(request.scope["path"]), exc_info=error)
-    return request.shape.render(Error(CODES["E_INTERNAL"]), request)
+    return Error(CODES["E_INTERNAL"])
 
 
 def shown_path(path: str) -> str:
@@ -341,6 +359,6 @@ def create_app(
     api.describe(operations)
     return Gate(
         api, Routes(operations, areas), streams, services.access, services.audit,
-        partial(dashboard.entrance.login, was_tried=False), own.organisations.refuse_without,
+        partial(dashboard.entrance.login, was_tried=False), dashboard.failures.show, own.organisations.refuse_without,
         allowed_hosts=allowed_hosts, loopback_only=loopback_only, free_pass=free_pass,
     )  # fmt: skip

@@ -231,6 +231,7 @@ class Request:
 
     args: dict[str, Any]
     shape: Shape = PROBLEM
+    is_page: bool = False  # its address is one that people look at
     status = 0  # of the answer, once that has begun
     sent = 0  # bytes of its body
     who: Principal | None = None  # None: a stranger, at an operation that is open

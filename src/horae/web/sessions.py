@@ -35,8 +35,10 @@ _STATE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class Pages(Protocol):
-    def login(self, error: Error | None, following: str, *, was_tried: bool = True) -> http.Reply:
-        """Return the form; why somebody was refused, where to go then."""
+    def login(
+        self, error: Error | None, following: str, *, was_tried: bool = True, is_anew: bool = False
+    ) -> http.Reply:
+        """Return the form; why somebody was refused, where to go then, whether to prove again to be there."""
 
     def invitation(self, error: Error | None, text: str) -> http.Reply: ...
 
@@ -63,15 +65,15 @@ class Sessions:
     def operations(self) -> list[http.Operation]:
         op, html = http.Operation, "text/html"
         cookie, where = {"Set-Cookie": "The session."}, params.text("next", "The path to go on to.", 2000)
+        anew = params.boolean("anew", "Whether to prove again to be there.")
         stranger: Mapping[str, Any] = {"is_open": True, "credential": http.no_credential}
         words = [params.text(name, about, 4000) for name, about in _CALLBACK]
         return [
-            op("GET", "/login", self.show, "pages", "The login page", html, params=(where,), **stranger),
+            op("GET", "/login", self.show, "pages", "The login page", html, params=(where, anew), **stranger),
             op("POST", "/login", self.login, "pages", "Log in with a token, or with name and password, by a form",
                status=303, headers=cookie, errors=(403, 429), **stranger),
             op("GET", "/login/sso", self.begin, "pages", "Log in by the identity provider", status=303,
-               params=(where, params.boolean("anew", "Whether to prove again to be there.")), errors=(409, 503),
-               **stranger),
+               params=(where, anew), errors=(409, 503), **stranger),
             op("GET", "/login/callback", self.complete, "pages", "Where the identity provider sends browsers back to",
                status=303, params=tuple(words), headers=cookie, errors=(403, 409, 503), is_lenient=True, **stranger),
             op("GET", "/login/invite/{invitation}", self.show_invitation, "pages", "The page to set a password", html,
@@ -83,7 +85,7 @@ class Sessions:
         ]  # fmt: skip
 
     async def show(self, request: http.Request) -> http.Answer:
-        return self._pages.login(None, place(request.args["next"]))
+        return self._pages.login(None, place(request.args["next"]), is_anew=bool(request.args["anew"]))
 
     async def login(self, request: http.Request) -> http.Answer:
         """Takes a form with `token`, or `name` and `password`, and `next`."""

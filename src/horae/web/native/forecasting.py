@@ -59,10 +59,10 @@ class Forecasts:
         found = await self._forecasting.make(
             hours=args["hours"], start=args["from"], by=args["by"], org=org, limit=args["limit"]
         )
-        return http.reply(200, _forecast(found))
+        return http.reply(200, shown_forecast(found))
 
 
-def _forecast(it: Forecast) -> forecasts.Forecast:
+def shown_forecast(it: Forecast) -> forecasts.Forecast:
     return forecasts.Forecast(
         start_at=render.stamp(it.window.start), end_at=render.stamp(it.window.end), bucket_seconds=it.bucket_seconds,
         triggers=it.triggers, moments=it.moments, runs=_round(it.runs), skipped=_round(it.skipped),

@@ -35,13 +35,13 @@ class Grants:
         limit = request.args["limit"]
         found = await self._grants.list(http.principal(request).org, request.args["cursor"] or 0, limit)
         cursor = str(found[-1].id) if len(found) == limit else None
-        return http.reply(200, schemas.GrantPage([_grant(it) for it in found], cursor))
+        return http.reply(200, schemas.GrantPage([shown_grant(it) for it in found], cursor))
 
     async def add_grant(self, request: http.Request) -> http.Answer:
         """On one `job`, on the jobs with a `tag`, or on those of a `queue`, now and later. Who has it already, on the
         same jobs, has the new role in its place. It counts at once here, and within 5 seconds on every node."""
         made = await self._grants.add(parse_grant(await request.document()), http.principal(request))
-        return http.reply(201, _grant(made))
+        return http.reply(201, shown_grant(made))
 
     async def remove_grant(self, request: http.Request) -> http.Answer:
         """This node refuses at once what it allowed, every other one within 5 seconds."""
@@ -49,7 +49,7 @@ class Grants:
         return http.Reply(204)
 
 
-def _grant(it: Grant) -> schemas.Grant:
+def shown_grant(it: Grant) -> schemas.Grant:
     return schemas.Grant(
         it.id, it.who, str(it.role), it.job_id, it.tag, it.queue, render.stamp(it.created_at), it.created_by
     )

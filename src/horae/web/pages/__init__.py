@@ -11,9 +11,12 @@ from horae.service import Services
 from horae.web import http, openapi
 from horae.web.native.cluster import Cluster
 from horae.web.pages.alerts import AlertsPage
+from horae.web.pages.audit import AuditPage
 from horae.web.pages.cluster import ClusterPage
 from horae.web.pages.documentation import Documentation
 from horae.web.pages.entrance import Entrance
+from horae.web.pages.failures import Failures
+from horae.web.pages.forecast import ForecastPage
 from horae.web.pages.job import JobPage
 from horae.web.pages.jobs import JobsPage
 from horae.web.pages.overview import OverviewPage
@@ -21,7 +24,8 @@ from horae.web.pages.process import Process
 from horae.web.pages.queues import QueuesPage
 from horae.web.pages.run import RunPage
 from horae.web.pages.runs import RunsPage
-from horae.web.pages.settings import SettingsPage
+from horae.web.pages.settings import SettingsPages
+from horae.web.pages.shell import HTML as HTML
 from horae.web.pages.shell import Shell
 from horae.web.pages.style import StylePage
 from horae.web.pages.timeline import TimelinePage
@@ -39,6 +43,7 @@ class Dashboard:
     def __init__(self, services: Services, cluster: Cluster, api: openapi.Api, version: str) -> None:
         self._shell = shell = Shell(services, version)
         self.entrance = Entrance(services, shell)
+        self.failures = Failures(shell)
         self._pages: tuple[_Page, ...] = (
             OverviewPage(services, cluster, shell),
             JobsPage(services, shell),
@@ -48,9 +53,11 @@ class Dashboard:
             TimelinePage(services, shell),
             WorkflowsPage(services, shell),
             QueuesPage(services, shell),
+            ForecastPage(services, shell),
             ClusterPage(services, shell),
             AlertsPage(services, shell),
-            SettingsPage(services, shell),
+            AuditPage(services, api, shell),
+            SettingsPages(services, shell),
             WritingPages(services, shell),
             StylePage(shell),
             Documentation(shell, api),

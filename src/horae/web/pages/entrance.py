@@ -7,7 +7,7 @@ from typing import Any
 from horae.errors import Error
 from horae.service import Services
 from horae.web import http
-from horae.web.pages.shell import MEDIA, Shell
+from horae.web.pages.shell import Shell, refused
 
 
 class Entrance:
@@ -15,9 +15,11 @@ class Entrance:
         self._logins = services.logins
         self._shell = shell
 
-    def login(self, error: Error | None, following: str, *, was_tried: bool = True) -> http.Reply:
+    def login(
+        self, error: Error | None, following: str, *, was_tried: bool = True, is_anew: bool = False
+    ) -> http.Reply:
         """Return the form; who has tried to log in is told why that was refused."""
-        is_anew = error is not None and error.code == "E_REAUTH"
+        is_anew = is_anew or (error is not None and error.code == "E_REAUTH")
         told = error if was_tried or is_anew else None
         answer = self._shell.bare(
             "login.html", told=told, following=following, is_anew=is_anew,
@@ -37,6 +39,4 @@ class Entrance:
 
 def _told(answer: http.Reply, error: Error | None) -> http.Reply:
     """Return a form; whoever was refused by it gets the status of that, too."""
-    if error is None:
-        return answer
-    return http.Reply(error.status, answer.body, MEDIA, http.extra_headers(error), http.PAGE)
+    return answer if error is None else refused(answer, error)

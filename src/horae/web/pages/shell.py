@@ -17,8 +17,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import jinja2
 
-from horae.core.roles import PERMISSIONS
+from horae.core.rights import may
+from horae.core.roles import Permission
 from horae.core.time import moments
+from horae.errors import Error
 from horae.service import Services
 from horae.web import http
 from horae.web.pages import words
@@ -88,7 +90,7 @@ class Shell:
         self.assets = Assets(_HERE / "static")
         self._environment = _environment()
         self._environment.globals.update(version=version, asset=self.assets.address)
-        self._rail: list[Entry] = []
+        self._rail: list[tuple[Entry, Permission]] = []
 
     def operations(self) -> list[http.Operation]:
         return [
@@ -99,9 +101,9 @@ class Shell:
         ]  # fmt: skip
 
     def offer(self, operations: Iterable[http.Operation]) -> None:
-        """Show what has a page in the rail."""
-        served = {operation.path for operation in operations}
-        self._rail = [entry for entry in RAIL if entry.path in served]
+        """Show what has a page in the rail, to whoever may see it."""
+        served = {operation.path: operation.needed for operation in operations}
+        self._rail = [(entry, served[entry.path]) for entry in RAIL if entry.path in served]
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
         """Let templates of a page say something that only they say."""
@@ -116,11 +118,11 @@ class Shell:
 
     def page(self, request: http.Request, template: str, **values: Any) -> http.Reply:
         who = http.principal(request)
-        rights = PERMISSIONS[who.role]
         shown = {
-            "who": who, "has_session": request.has_session, "rail": self._rail, "node": self._insight.node,
+            "who": who, "has_session": request.has_session, "node": self._insight.node,
+            "rail": [entry for entry, needed in self._rail if may(who, needed)],
             "look": read_look(http.cookie(request, LOOK)), "at": self.now(), "here": request.scope["path"],
-            "may": lambda permission: permission in rights, **values,
+            "may": lambda permission: may(who, Permission(permission)), **values,
         }  # fmt: skip
         return http.Reply(200, self._render(template, shown), MEDIA, about=http.PAGE)
 
@@ -130,6 +132,11 @@ class Shell:
 
     def _render(self, template: str, values: dict[str, Any]) -> bytes:
         return self._environment.get_template(template).render(values).encode("utf-8", "replace")
+
+
+def refused(page: http.Reply, error: Error) -> http.Reply:
+    """Return a page with the status of an error that it tells of."""
+    return http.Reply(error.status, page.body, MEDIA, http.extra_headers(error), http.PAGE)
 
 
 def _environment() -> jinja2.Environment:

@@ -1,16 +1,18 @@
 // Buttons that do one thing: ask, post, say what came of it, and show the page as it is then.
 import { ask, post } from "./api.js";
+import { showOnce } from "./once.js";
 import { freshen } from "./renew.js";
 import { sure } from "./sure.js";
 import { toast } from "./toasts.js";
 
 async function act(button) {
-  const { post: path, ask: question, done, method = "POST" } = button.dataset;
+  const { post: path, ask: question, done, once, method = "POST" } = button.dataset;
   if (question && !(await sure(done, question, button.textContent, true))) return;
   button.disabled = true;
   try {
     const answer = await ask(method, path);
     if (answer?.is_sent === false) toast({ detail: answer.detail, hint: "nothing was sent" });
+    else if (once) await showOnce(done, answer[once]);
     else toast(`${done}: done`);
     button.blur();
     if (path.endsWith("/retry")) location.href = `/runs/${answer.id}`;

@@ -9,6 +9,12 @@ export class Problem extends Error {
 
 const LOST = { code: "E_UNAVAILABLE", detail: "the server does not answer", hint: "see whether it runs, then try again" };
 
+// The session has ended, or is too old for what was asked.
+function logIn(isAnew) {
+  const here = encodeURIComponent(location.pathname + location.search);
+  location.href = `/login?${isAnew ? "anew=true&" : ""}next=${here}`;
+}
+
 export async function ask(method, path, { body, type = "application/json", headers = {}, signal } = {}) {
   const sent = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
   let answer;
@@ -19,9 +25,9 @@ export async function ask(method, path, { body, type = "application/json", heade
   } catch (error) {
     throw error.name === "AbortError" ? error : new Problem(0, LOST);
   }
-  if (answer.status === 401) location.reload(); // the session has ended: the login page comes
   const isJson = (answer.headers.get("content-type") ?? "").includes("json");
   const found = isJson ? await answer.json() : await answer.text();
+  if (answer.status === 401) logIn(found.code === "E_REAUTH");
   if (!answer.ok) throw new Problem(answer.status, isJson ? found : {});
   return found;
 }

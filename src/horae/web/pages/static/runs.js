@@ -2,6 +2,7 @@
 // again together, after a dry run has said how many.
 import { get, post } from "./api.js";
 import { badge, byId } from "./dom.js";
+import { narrow } from "./filters.js";
 import { follow } from "./stream.js";
 import { sure } from "./sure.js";
 import { toast } from "./toasts.js";
@@ -46,14 +47,7 @@ async function look() {
 
 byId("news").addEventListener("click", () => location.reload());
 byId("back")?.addEventListener("click", () => history.back());
-byId("filters").addEventListener("change", ({ target }) => {
-  if (target.type === "checkbox" || target.tagName === "SELECT") byId("filters").requestSubmit();
-});
-// An address without what is empty.
-byId("filters").addEventListener("submit", ({ target }) => {
-  for (const field of target.elements) if (field.name && !field.value) field.disabled = true;
-});
-addEventListener("pageshow", () => { for (const field of byId("filters").elements) field.disabled = false; });
+narrow(byId("filters"));
 
 // ── many ──
 
