@@ -6,7 +6,7 @@ Counts hardly depend on how busy the machine is, so these are the figures to com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,6 @@ from bench.node import Node, node, now
 from bench.places import Place
 from horae.core.model import SECOND, Json
 
-Fill = Callable[[Place, int, Json], Awaitable[None]]
-See = Callable[[Place], Awaitable[dict[str, Any]]]
 PERIOD = 10  # seconds between two moments of a trigger
 
 BUDGET = {"commits": 0.02, "statements": 0.02, "wal_bytes": 1500.0, "python_us": 45.0}
@@ -43,7 +41,7 @@ async def census(bench: Bench) -> AsyncIterator[Line]:
         for seconds in bench["seconds"]:
             detail = {"rate": rate, "registered": rate * PERIOD, "seconds": seconds}
             try:
-                costs, seen = await costs_of(bench, rate, seconds, fill)
+                costs, seen = await _costs_of(bench, rate, seconds)
             except Void as why:
                 yield Line("census", bench.store, "per run", detail=detail, void=str(why))
                 continue
@@ -57,32 +55,31 @@ async def fill(place: Place, size: int, schedule: Json) -> None:
     await register(place, drafts(size, schedule=schedule))
 
 
-async def costs_of(
-    bench: Bench, rate: int, seconds: int, fill: Fill, see: See | None = None, **flags: str
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return what a run costs in a steady state, and what was seen. `flags` are those of the Horae process."""
+async def _costs_of(bench: Bench, rate: int, seconds: int) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return what a run costs in a steady state, and what was seen."""
     async with bench.places.fresh(bench.store) as place:
         size = rate * PERIOD
         began = now() + lead(bench, size) * SECOND
         schedule = {"every": f"{PERIOD}s", "start_at": at(began), "jitter": f"{PERIOD * 1000 - 1}ms"}
         await fill(place, size, schedule)
-        async with node(place, **flags) as one:
+        async with node(place) as one:
             await one.go()
             await sleep_until(began + PERIOD * SECOND)  # the first round has filled every cache
-            before = await _count(place, one)
+            before = await count(place, one)
             await asyncio.sleep(seconds)
-            after = await _count(place, one)
-            await _judge(place, before, after)
-            costs, seen = _per_run(before, after)
-            return costs, seen | (await see(place) if see is not None else {})
+            after = await count(place, one)
+            await judge(place, before, after)
+            return per_run(before, after)
 
 
-async def _count(place: Place, one: Node) -> Count:
+async def count(place: Place, one: Node) -> Count:
+    """Return what was done so far."""
     wal, commits = (await place.rows(COUNTERS))[0]
     return Count(await one.stat(), int(wal), commits)
 
 
-def _per_run(before: Count, after: Count) -> tuple[dict[str, float], dict[str, Any]]:
+def per_run(before: Count, after: Count) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return what a run has cost between two counts, and what was seen."""
     a, b = before.stat, after.stat
     runs, seconds = b["finished"] - a["finished"], (b["at"] - a["at"]) / SECOND
     costs = {
@@ -101,7 +98,8 @@ def _more(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
     return {name: grown[name] for name in sorted(grown, key=lambda name: -grown[name]) if grown[name]}
 
 
-async def _judge(place: Place, before: Count, after: Count) -> None:
+async def judge(place: Place, before: Count, after: Count) -> None:
+    """Void unless all runs succeeded, and none was left behind."""
     late = after.stat["fired"] - after.stat["finished"]
     behind = before.stat["fired"] - before.stat["finished"]
     bad = (await place.rows("SELECT count(*) FROM history WHERE state <> 10"))[0][0]

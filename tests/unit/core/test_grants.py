@@ -28,7 +28,7 @@ def terms(*limits: Limit, asks: tuple[tuple[str, int], ...] = (), cost: int = 1,
 def learned(*seen: Terms, used: dict[str, int] | None = None, running: dict[int, int] | None = None) -> Grants:
     """Demands 1, 2 … of which so much is in use."""
     grants = Grants()
-    keys = {key: Key(7, None, limit.ready_at, 0) for one in seen for key, limit in one.limits.items()}
+    keys = {key: Key(7, None, limit.ready_at) for one in seen for key, limit in one.limits.items()}
     grants.learn(dict(enumerate(seen, 1)), keys, running or {}, used or {}, NOW)
     return grants
 

@@ -12,7 +12,7 @@ Where there is less than waits, nothing is granted: then the order decides, and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from horae.core.model import SECOND, Moment
@@ -31,7 +31,6 @@ class Key(NamedTuple):
     stamp: int
     capacity: int | None  # of what the cluster has
     ready_at: Moment
-    used: int  # units, at most
 
 
 class Terms(NamedTuple):
@@ -72,11 +71,26 @@ class Bound(NamedTuple):
     burst: int
 
 
+class Part(NamedTuple):
+    """A demand, and by how much of what there is it is held: worked out once for many claims."""
+
+    demand_id: int
+    until: Moment
+    uses: list[tuple[str, int, int]]  # key, cost, and how many demands use it
+    asks: list[tuple[str, int]]  # of an agent, as often as demands ask for it
+    keys: list[str]
+    policies: list[str]
+    queue_version: int | None
+
+
 class Grants:
     def __init__(self) -> None:
         self._terms: dict[int, Terms] = {}
         self._keys: dict[str, Key] = {}
+        self._used: dict[str, int] = {}  # units of each key, at most
         self._running: dict[int, int] = {}  # runs of each demand, at most
+        self._limits: dict[str, Limit] = {}  # what each key allows
+        self._parts: list[Part] = []
         self._now: Moment = 0
 
     def learn(
@@ -92,8 +106,11 @@ class Grants:
             del self._terms[id_]
         wanted = {use.key for terms in self._terms.values() for use in terms.demand.uses}
         known = self._keys | dict(keys)
-        self._keys = {key: known[key]._replace(used=usage.get(key, 0)) for key in wanted}
+        self._keys = {key: known[key] for key in wanted}
+        self._used = {key: usage.get(key, 0) for key in wanted}
         self._running = {id_: running.get(id_, 0) for id_ in self._terms}
+        self._limits = self._tightest()
+        self._parts = self._divide()
         self._now = now
 
     def note(self, started: Mapping[int, int], running: Mapping[int, int], moved: Mapping[str, Moment], stamp: int,
@@ -106,9 +123,12 @@ class Grants:
             more = running.get(id_, 0) + runs - self._running[id_]
             self._running[id_] += more
             for key, cost in self._terms[id_].demand.uses:
-                self._keys[key] = self._keys[key]._replace(used=self._keys[key].used + more * cost)
-        for key in moved.keys() & self._keys.keys():
-            self._keys[key] = self._keys[key]._replace(stamp=stamp, ready_at=moved[key])
+                self._used[key] += more * cost
+        for key, ready_at in moved.items():
+            if key in self._keys:
+                self._keys[key] = Key(stamp, self._keys[key].capacity, ready_at)
+                if self._limits[key].period is not None:
+                    self._limits[key] = self._limits[key]._replace(ready_at=ready_at)
         self._now = now
 
     def plenty(self) -> frozenset[int]:
@@ -117,22 +137,37 @@ class Grants:
         return frozenset(grant.demand_id for grant in self.of([anywhere])[0])
 
     def of(self, offers: Sequence[Offer]) -> tuple[list[Grant], list[Bound]]:
-        """Return what may be started on these, and what it is bound by."""
-        sharing = Counter(name for terms in self._terms.values() for name in _names(terms.demand))
-        limits, room = self._limits(), sum(sum(offer.room.values()) for offer in offers)
-        grants = []
-        for id_, terms in self._terms.items():
-            if terms.until > self._now and terms.demand.slots == 1:
-                most = min(self._most(terms, limits, sharing), _most_asked(terms.demand, offers, sharing), room)
-                if most > 0:
-                    keys = [use.key for use in terms.demand.uses]
-                    grants.append(Grant(id_, most, keys, sorted(terms.policies), terms.queue_version))
-        return grants, list(self._bounds(grants, limits))
+        """Return what may be started on these, and what it is bound by. Asked with every claim."""
+        room = sum(sum(offer.room.values()) for offer in offers)
+        grants: list[Grant] = []
+        starts: dict[str, int] = {}  # under each key
+        for part in self._parts:
+            most = self._most(part, offers, room)
+            if most > 0:
+                grants.append(Grant(part.demand_id, most, part.keys, part.policies, part.queue_version))
+                for key in part.keys:
+                    starts[key] = starts.get(key, 0) + most
+        return grants, [self._bound(key, most) for key, most in starts.items()]
 
     def demand(self, demand_id: int) -> Demand:
         return self._terms[demand_id].demand
 
-    def _limits(self) -> dict[str, Limit]:
+    def _most(self, part: Part, offers: Sequence[Offer], room: int) -> int:
+        """Return how many of a demand could go to any one of these, whichever it is."""
+        now = self._now
+        most = room if part.until > now else 0
+        for name, amount in part.asks:
+            most = min(most, min([offer.free.get(name, 0) for offer in offers], default=0) // amount)
+        for key, cost, users in part.uses:
+            most = min(most, self._limits[key].starts_left(self._used[key], cost, now) // users)
+        return most
+
+    def _bound(self, key: str, most: int) -> Bound:
+        stamp, capacity, _ = self._keys[key]
+        limit = self._limits[key]
+        return Bound(key, stamp, capacity, most, limit.period, limit.burst)
+
+    def _tightest(self) -> dict[str, Limit]:
         """Return what each key allows: of terms that differ, what both do."""
         limits: dict[str, Limit] = {}
         for terms in self._terms.values():
@@ -140,32 +175,19 @@ class Grants:
                 limits[key] = limit.tightened(limits[key]) if key in limits else limit
         return {key: limit._replace(ready_at=self._keys[key].ready_at) for key, limit in limits.items()}
 
-    def _most(self, terms: Terms, limits: Mapping[str, Limit], sharing: Mapping[str, int]) -> int:
-        """Of each key, what is left is divided among the demands that use it."""
-        parts = (
-            limits[key].starts_left(self._keys[key].used, cost, self._now) // sharing.get(key, 1)
-            for key, cost in terms.demand.uses
-        )
-        return min(parts, default=resources.MOST_SLOTS)
-
-    def _bounds(self, grants: Iterable[Grant], limits: Mapping[str, Limit]) -> Iterator[Bound]:
-        starts: Counter[str] = Counter()
-        for grant in grants:
-            starts.update(dict.fromkeys(grant.keys, grant.most))
-        for key, most in starts.items():
-            yield Bound(key, *self._keys[key][:2], most, limits[key].period, limits[key].burst)
+    def _divide(self) -> list[Part]:
+        """Return how what is left of each key, and of what agents have, is divided among the demands that use it. What
+        takes several slots has no part."""
+        sharing = Counter(name for terms in self._terms.values() for name in _names(terms.demand))
+        return [
+            Part(
+                id_, terms.until, [(key, cost, sharing[key]) for key, cost in terms.demand.uses],
+                [(name, amount * sharing[name]) for name, amount in resources.beyond_slots(terms.demand.asks)],
+                [use.key for use in terms.demand.uses], sorted(terms.policies), terms.queue_version,
+            )
+            for id_, terms in self._terms.items() if terms.demand.slots == 1
+        ]  # fmt: skip
 
 
 def _names(demand: Demand) -> list[str]:
     return [*(use.key for use in demand.uses), *(name for name, _ in demand.asks)]
-
-
-def _most_asked(demand: Demand, offers: Sequence[Offer], sharing: Mapping[str, int]) -> int:
-    """Return how many could go to any one of these, whichever it is."""
-    return min(
-        (
-            min((offer.free.get(name, 0) for offer in offers), default=0) // (amount * sharing[name])
-            for name, amount in resources.beyond_slots(demand.asks)
-        ),
-        default=resources.MOST_SLOTS,
-    )

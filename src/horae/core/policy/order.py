@@ -74,11 +74,10 @@ def share_of(run: Sharer) -> Share:
 
 
 def places_of(runs: Sequence[Sharer]) -> Places:
-    """Runs come by the thousand, and most batches have one share: that is found out by plain tuples."""
-    plain = [(run.kind, run.queue, run.priority, run.share, run.weight) for run in runs]
+    """Runs come by the thousand, and most batches have few shares: those are found out by plain tuples."""
     found = {
         one: Share(kind, queue, priority, key or ANYONE, weight)
-        for one in set(plain)
+        for one in {(run.kind, run.queue, run.priority, run.share, run.weight) for run in runs}
         for kind, queue, priority, key, weight in (one,)
     }
     shares = sorted({*found.values()})
@@ -87,8 +86,10 @@ def places_of(runs: Sequence[Sharer]) -> Places:
     order = {share: number for number, share in enumerate(shares, 1)}
     numbers = {one: order[share] for one, share in found.items()}
     by_key = {one[3]: number for one, number in numbers.items()}
-    is_told_by_key = len(by_key) == len(numbers)  # as a rule: a text is looked up in a third of the time
-    whose = [by_key[run.share] for run in runs] if is_told_by_key else [numbers[one] for one in plain]
+    if len(by_key) == len(numbers):  # as a rule: a text is looked up in a third of the time
+        whose = [by_key[run.share] for run in runs]
+    else:
+        whose = [numbers[run.kind, run.queue, run.priority, run.share, run.weight] for run in runs]
     counts = [0] * (len(shares) + 1)
     nths = []
     for number in whose:

@@ -302,8 +302,8 @@ class Agent:
     ) -> list[tuple[Assignment, Instructions]]:
         """Return what we have room for; the rest is handed back, with the reason. Most ask for a slot alone, and those
         were claimed for free ones: but for the `demanding` they are only counted."""
-        plain = Counter([a.kind for a, _ in read])
-        plain.subtract([a.kind for a in demanding])
+        every, asking = [a.kind for a, _ in read], [a.kind for a in demanding]
+        plain = {kind: every.count(kind) - asking.count(kind) for kind in {*asking}}
         beyond = self.workload.beyond_room(demanding, plain)
         if not beyond:
             return read

@@ -382,10 +382,10 @@ class Firing:
     def _announce(self, runs: Sequence[NewRun], fired: Fired) -> None:
         """Tell those who wait for such runs."""
         overlap = highest_overlap(runs)
-        if [run for run in runs if run.demand is not None]:
+        demanding = [run for run in runs if run.demand is not None]
+        if demanding:
             self._queue.announce("limits")
-            self._queue.announce("runs")
-        if fired.queued or overlap >= Overlap.QUEUE:  # a successor may be free to go
+        if demanding or fired.queued or overlap >= Overlap.QUEUE:  # a successor may be free to go
             self._queue.announce("runs")
         if overlap == Overlap.REPLACE:
             self._queue.announce("cancel")

@@ -336,7 +336,7 @@ class Outcome:
         for head in self._heads():
             running[head.demand_id or 0] += 1
             usage.update({use.key: use.cost for use in head.demand.uses})
-        keys = {key: grants.Key(stamp, capacity, at, 0) for key, capacity, at, stamp in scene.held.values()}
+        keys = {key: grants.Key(stamp, capacity, at) for key, capacity, at, stamp in scene.held.values()}
         keys |= {key: keys[key]._replace(stamp=self.stamp, ready_at=at) for key, at in self.moved.items()}
         known.learn(scene.terms, keys, running, usage, scene.now)
 

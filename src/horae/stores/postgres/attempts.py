@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import getrandbits
@@ -35,11 +34,11 @@ from horae.stores.postgres.lanes import Connection
 from horae.stores.rows import Row, decode, encode, from_json, new
 
 NO_GRANTS = None, None, 0, None
-# Columns of what a claim answers: those of the row of number 0, and of runs (number, Assignment …, demand).
-STEPPED, UNUSED, NOW, FAR, MOVED, BEFORE = 1, 4, 5, 7, 8, 9
-RUN, DEMAND = 1, 19
-GIVEN = slice(RUN, DEMAND)
-NO_ROW: Row = (None,) * (DEMAND + 1)
+# Columns of what a claim answers: those of the row of number 0, and of runs (number, Assignment …).
+STEPPED, UNUSED, NOW, UNSEEN, FAR, MOVED, BEGUN = 1, 4, 5, 6, 7, 8, 9
+RUN = 1
+GIVEN = slice(RUN, None)
+NO_ROW: Row = (None,) * 10
 OTHERS_WAIT = 0.02  # seconds after which others find what one claim locked and did not take
 
 
@@ -67,12 +66,13 @@ class PostgresAttempts(PostgresFlows, WritePart, LimitPart):
             passed = self._passed.of(is_fresh=is_fresh)
             rows = await self._claim_rows(connection, wants, labels, standby, (*given, stamp, passed))
         last = rows[-1] if rows else NO_ROW
-        demanding = [row for row in rows[:-1] if row[DEMAND] is not None] if demands else []
-        holding = {row[RUN]: demands[row[DEMAND]] for row in demanding if row[DEMAND] in demands}
-        if holding:
-            started = Counter(row[DEMAND] for row in demanding if row[RUN] in holding)
-            self._grants.note(started, dict(from_json(last[BEFORE])), from_json(last[MOVED] or "{}"), stamp, last[NOW])
-        is_waiting = last[DEMAND] is not None and not self._looked_at
+        begun = from_json(last[BEGUN]) if last[BEGUN] else ()
+        holding = {run_id: demands[id_] for id_, run_ids, _ in begun for run_id in run_ids}
+        if begun:
+            started = {id_: len(run_ids) for id_, run_ids, _ in begun}
+            running = {id_: runs for id_, _, runs in begun}
+            self._grants.note(started, running, from_json(last[MOVED] or "{}"), stamp, last[NOW])
+        is_waiting = last[UNSEEN] is not None and not self._looked_at
         return claimed_by(offers, _dealt(wants, rows), holding, is_waiting)
 
     async def enqueue_started(self, order: Order, want: Want, labels: Sequence[str]) -> Started | None:

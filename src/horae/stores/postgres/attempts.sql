@@ -11,7 +11,7 @@ FROM live r JOIN jobs j ON j.id = r.job_id WHERE r.id = ANY($1::bigint[]) AND r.
 -- index, which the literal state lets serve, and those pinned to one of the nodes by theirs; the best of all are dealt
 -- out, every node's first slot before anybody's second. Of queues whose runs are of equal rank, the one whose head waits
 -- longest goes first. What the job says is looked up row by row: a join could begin with all jobs. The start deadline is
--- met now: it does not bind a second attempt. A row is number and Assignment, in its order, and the demand.
+-- met now: it does not bind a second attempt. A row is number and Assignment, in its order.
 -- The rows of the nodes are locked only where there is something to claim, and in order, as beats lock them: no new line
 -- of a node opens before this has committed, and a want of an earlier line gets one row without an id.
 -- Where to look is said by ranges of priorities, and by places to begin at (stores.marks); kinds and queues of which
@@ -21,8 +21,8 @@ FROM live r JOIN jobs j ON j.id = r.job_id WHERE r.id = ANY($1::bigint[]) AND r.
 -- How far lines had come when this process last told ($19 …) is written down beside it.
 -- Of runs that demand more than a slot, those go with the others that are granted ($23, core.policy.grants): where no more
 -- of a demand wait than may start, by terms that are known, and nobody has used its keys ($24) since these were looked at.
--- Who holds a key just now is starting runs under it. Row 0 says what became of the keys ($25: the new stamp), how many
--- ran before, and a demand that nobody has looked at ($26: those that somebody has).
+-- Who holds a key just now is starting runs under it. Row 0 says what became of the keys ($25: the new stamp), which runs
+-- of each demand were started, how many ran before, and a demand that nobody has looked at ($26: those that somebody has).
 WITH c AS MATERIALIZED (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now,
     pg_stat_get_xact_tuples_returned(to_regclass('live_order')) AS counted
@@ -128,7 +128,7 @@ RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, 
     max(ARRAY[pass, id]) FILTER (WHERE demand IS NULL) AS place
   FROM claimed WHERE pin IS NULL GROUP BY kind, queue, priority
 ), begun AS MATERIALIZED (
-  SELECT demand, count(*) AS runs FROM head WHERE id IN (SELECT id FROM given) GROUP BY demand
+  SELECT demand, count(*) AS runs, array_agg(id) AS ids FROM head WHERE id IN (SELECT id FROM given) GROUP BY demand
 ), moved AS (
   UPDATE limits l SET stamp = $25, ready_at = CASE WHEN m.period IS NULL THEN l.ready_at ELSE
     GREATEST(LEAST(l.ready_at, c.now + m.burst * m.period), c.now) + m.runs * m.period END
@@ -144,24 +144,24 @@ RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, 
   ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
 )
 SELECT number, id, fence, attempt, job_id, trigger_id, due_at, claimed.kind, name, spec, policy, data, owner, NULL AS secrets,
-  NULL AS source, NULL AS cursor, answers, NULL AS callbacks, root, demand
+  NULL AS source, NULL AS cursor, answers, NULL AS callbacks, root
 FROM claimed LEFT JOIN LATERAL (SELECT name, spec, policy, owner FROM jobs WHERE jobs.id = claimed.job_id OFFSET 0) AS j ON true
 UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-  NULL, NULL FROM late
+  NULL FROM late
 UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_order')) - min(counted), NULL, NULL,
-  (SELECT count(*) FROM found) - (SELECT count(*) FROM best), (SELECT now FROM c), NULL,
-  (SELECT json_agg(json_build_array(kind, queue, priority, pass, runs, place)) FROM far)::text,
-  (SELECT json_object_agg(key, ready_at) FROM moved)::text,
-  (SELECT json_agg(json_build_array(demand, (SELECT count(*) FROM live r WHERE r.state = {running} AND r.demand = begun.demand)))
-   FROM begun)::text,
-  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, CASE WHEN $26::bigint[] IS NOT NULL THEN (
+  (SELECT count(*) FROM found) - (SELECT count(*) FROM best), (SELECT now FROM c), CASE WHEN $26::bigint[] IS NOT NULL THEN (
     WITH RECURSIVE d(id) AS (
       (SELECT demand FROM live WHERE state = {blocked} AND reason = 'limit' AND demand > 0 ORDER BY demand LIMIT 1)
       UNION ALL
       SELECT (SELECT r.demand FROM live r WHERE r.state = {blocked} AND r.reason = 'limit' AND r.demand > d.id
               ORDER BY r.demand LIMIT 1) FROM d WHERE d.id IS NOT NULL
     ) SELECT id FROM d WHERE id <> ALL($26) AND id NOT IN (SELECT demand FROM free)
-      AND (id NOT IN (SELECT demand FROM g) OR id IN (SELECT demand FROM head)) LIMIT 1) END
+      AND (id NOT IN (SELECT demand FROM g) OR id IN (SELECT demand FROM head)) LIMIT 1) END,
+  (SELECT json_agg(json_build_array(kind, queue, priority, pass, runs, place)) FROM far)::text,
+  (SELECT json_object_agg(key, ready_at) FROM moved)::text,
+  (SELECT json_agg(json_build_array(demand, ids, (SELECT count(*) FROM live r WHERE r.state = {running} AND r.demand = begun.demand)))
+   FROM begun)::text,
+  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM k;
 
 -- enqueue_started --
