@@ -96,6 +96,7 @@ class Config:
     files_limit: int | None  # as history_days
     tls_cert: Path | None
     tls_key: Path | None
+    credential_renewal: float
     public_url: str
     session_idle: float
     session_limit: float

@@ -280,6 +280,8 @@ SETTINGS: tuple[Setting, ...] = (
             "Certificate to serve with, PEM, the server's own first.", "none: no TLS"),
     Setting("tls_key", _CERTIFICATE, _nothing,
             "Private key of the certificate, PEM.", "none: no TLS"),
+    Setting("credential_renewal", duration(1, 366 * 86_400), 86_400,
+            "How long an agent that joined by a join token has the same secret; then it makes itself a new one."),
     Setting("public_url", Kind("URL", read_endpoint), _nothing,
             "Address at which systems outside reach this server: handlers hand it on (`context.callback_url`).",
             "none: handlers have no such address"),

@@ -48,7 +48,7 @@ from horae.config import Config
 from horae.contracts import DIALECTS
 from horae.contracts.rpc.calls import Calls
 from horae.contracts.rpc.workers import RpcDialect
-from horae.core.model import SECOND, Node, Token
+from horae.core.model import SECOND, Node
 from horae.core.signs import Terms
 from horae.core.watched import WATCHED
 from horae.core.work import kinds
@@ -61,6 +61,7 @@ from horae.links.peers import GrpcPeers
 from horae.ports.store import Store
 from horae.service import Services, ShownSetting
 from horae.service.access import Access
+from horae.service.access.agents import AgentAccess
 from horae.service.access.devices import Devices
 from horae.service.access.grants import Grants
 from horae.service.access.logins import Logins, RoleRule
@@ -116,7 +117,6 @@ from horae.service.workflows.parts import Parts
 from horae.service.workflows.waits import PlainWaits
 from horae.settings import BY_NAME
 from horae.stores.postgres import PostgresStore
-from horae.wire.nats.proofs import Proof
 
 if TYPE_CHECKING:
     from horae.rpc.server import RpcServer
@@ -468,11 +468,12 @@ class App:
 
         config = self.config
         free_pass = FreePass(config.free_pass, config.host, config.grpc_port)
+        credentials = AgentAccess(self.services.access, self.store, self.audit, renewed_after=config.credential_renewal)
         agents = Agents(
             self.execution, self.store.for_roles(), self.queue, self.files, self.clock, node=config.node,
             version=version("horae"), terms=self._terms(),
-            admit=self._admit, needs_no_token=free_pass.covers, still_good=self.services.access.still_good,
-            limits=Limits(config.output_limit, config.artifact_limit),
+            admit=credentials.admit, needs_no_token=free_pass.covers, still_good=credentials.still_good,
+            limits=Limits(config.output_limit, config.artifact_limit), credentials=credentials,
         )  # fmt: skip
         self.services.catalogues.ask_agent = agents.list_handlers
         is_api = "api" in config.roles
@@ -481,7 +482,7 @@ class App:
         door = None
         if is_api and config.broker is not None:
             # Whoever reaches the broker could be anybody, wherever it stands: a token is always needed.
-            door = NatsListener(agents, connector_for(config, "agents"), self._admit, self._prove)
+            door = NatsListener(agents, connector_for(config, "agents"), credentials.admit, credentials.prove)
         outputs, handlers = Outputs(self.files, self._secret), Handlers(self.services.catalogues, self._secret)
         server = RpcServer(
             agents if is_api else None, outputs, contracts if is_api else (), door, callers.identify, handlers
@@ -498,12 +499,6 @@ class App:
         config = self.config
         ratio = None if self.spans is None else config.trace_ratio
         return Terms(config.lease, config.heartbeat_interval, self._installation, ratio)
-
-    async def _admit(self, token: str | None, peer: str) -> Token:
-        return await self.services.access.check(token, "agent", peer)
-
-    async def _prove(self, proof: Proof, peer: str) -> Token:
-        return await self.services.access.check_proof(proof, "agent", peer)
 
     async def _beat(self) -> None:
         if await self.driver.beat() is None:

@@ -175,6 +175,10 @@ def agent(
     token_file: Annotated[
         str | None, Option("--token-file", metavar="FILE", help="File with a token of the scope agent.")
     ] = None,
+    join: Annotated[
+        str | None,
+        Option("--join", metavar="TOKEN", help="Join by this token, once; also HORAE_JOIN_TOKEN or …_FILE."),
+    ] = None,
     ca_file: Annotated[
         str | None, Option("--ca-file", metavar="FILE", help="PEM file of who signed the server's certificate.")
     ] = None,
@@ -190,11 +194,11 @@ def agent(
     that is the servers' queue. Beyond loopback, and over NATS, it needs a token, and what it calls a certificate.
     Its node is called <host name>-agent and its data lie in ./.horae-agent unless said.
     """
-    from horae.cli.joining import agent_flags, read_way
+    from horae.cli.joining import agent_flags, read_login, read_way
 
     given = agent_flags(with_resources(flags, resource or []), label or [])
     config = load_settings(given, config_file, session.screen)
-    way = read_way(servers, token_file, ca_file)
+    way = read_way(servers, read_login(token_file, join, config.data), ca_file)
     import asyncio  # as in `up`
 
     import uvloop

@@ -31,7 +31,7 @@ class GrpcLink(RemoteLink):
 class _GrpcLine:
     def __init__(self, server: str, credentials: Credentials) -> None:
         self._channel: Any = _channel(server, credentials)
-        metadata = (("authorization", f"Bearer {credentials.token}"),) if credentials.token else ()
+        metadata = (("authorization", f"Bearer {credentials.login}"),) if credentials.login else ()
         self._call = self._channel.stream_stream(wire.CONNECT)(metadata=metadata)
 
     async def open(self, seconds: float) -> None:
