@@ -47,6 +47,7 @@ class ServerAddress:
     join: str | None = None  # a token by which it gets a credential of its own
     is_secure: bool = False
     authority: bytes | None = None  # PEM; None: whom the system trusts
+    certificate: bytes | None = None  # PEM of our own with its key, for servers that ask for one
 
 
 async def serve_agent(
@@ -69,7 +70,13 @@ async def serve_agent(
     file = directory / "credential"
     own = OwnCredential(file, address.join) if address.join or (not address.token and file.exists()) else None
     credentials = Credentials(
-        identity_of(directory), secrets.token_hex(16), address.token, address.is_secure, address.authority, own
+        identity_of(directory),
+        secrets.token_hex(16),
+        address.token,
+        address.is_secure,
+        address.authority,
+        own,
+        address.certificate,
     )
     kind = NatsLink if "://" in address.servers[0] else GrpcLink
     link = kind(address.servers, spool, credentials, on_change=on_change)

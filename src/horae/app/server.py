@@ -219,7 +219,7 @@ class App:
     def _make_services(self, store: Store) -> None:
         """What doors ask: of users by their own store, of workers and programs by that of the roles."""
         config = self.config
-        self.peers = GrpcPeers(self._secret, authority_of(config))
+        self.peers = GrpcPeers(self._secret, authority_of(config), _own_certificate(config))
         self.outside_workers = HttpWorkers({config.port, config.grpc_port, *config.compat_ports})
         jobs = Jobs(
             self.store, self.queue, self.sealing, self.describer,
@@ -489,7 +489,8 @@ class App:
         )
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
-            certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())
+            client_ca = None if config.tls_client_ca is None else config.tls_client_ca.read_bytes()
+            certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes(), client_ca)
         await server.start(config.grpc_address, certificate)
         self._is_reached = True
         log.info("rpc.up", node=config.node, address=config.grpc_address)
@@ -602,6 +603,13 @@ def _reachable(config: Config) -> str:
     if config.host in ("0.0.0.0", "::"):  # noqa: S104  # not listened on, compared with
         return f"{socket.gethostname()}:{config.grpc_port}"
     return config.grpc_address
+
+
+def _own_certificate(config: Config) -> tuple[bytes, bytes] | None:
+    """Return key and certificate that this node shows to the others, where they ask for some."""
+    if config.tls_client_ca is None or config.tls_cert is None or config.tls_key is None:
+        return None
+    return config.tls_key.read_bytes(), config.tls_cert.read_bytes()
 
 
 def _calm_collector() -> None:

@@ -50,7 +50,7 @@ def read_login(token_file: str | None, join: str | None, data: Path) -> Login:
     return Login(None, join, (data / "agent" / "credential").exists())
 
 
-def read_way(servers: str, login: Login, ca_file: str | None) -> ServerAddress:
+def read_way(servers: str, login: Login, ca_file: str | None, cert_file: str | None = None) -> ServerAddress:
     from horae.app.remote_agent import ServerAddress  # loads the server
 
     if servers.startswith(("nats://", "tls://")):
@@ -65,8 +65,9 @@ def read_way(servers: str, login: Login, ca_file: str | None) -> ServerAddress:
         )
     authority = _read(ca_file, "certificate") if ca_file else None
     return ServerAddress(
-        addresses, login.token, login.join, is_secure=is_far or authority is not None, authority=authority
-    )
+        addresses, login.token, login.join, is_secure=is_far or authority is not None, authority=authority,
+        certificate=_read_certificate(cert_file) if cert_file else None,
+    )  # fmt: skip
 
 
 def _way_by_nats(address: str, login: Login, ca_file: str | None) -> ServerAddress:
@@ -95,6 +96,13 @@ def _way_by_nats(address: str, login: Login, ca_file: str | None) -> ServerAddre
         is_secure=True,
         authority=_read(ca_file, "certificate") if ca_file else None,
     )
+
+
+def _read_certificate(name: str) -> bytes:
+    from horae.client.address import trusted
+
+    trusted(None, name)  # which says what is wrong with it
+    return _read(name, "certificate")
 
 
 def _read_token(token_file: str | None) -> str | None:

@@ -60,6 +60,7 @@ class Credentials:
     is_secure: bool = False
     authority: bytes | None = None  # PEM of who signed the server's certificate; None: those the system trusts
     own: OwnCredential | None = None  # what it has of its own, in the place of `token`
+    certificate: bytes | None = None  # PEM, with its key: where servers ask for one
 
     @property
     def login(self) -> str | None:

@@ -275,7 +275,9 @@ async def _tokens(session: Session, flags: dict[str, str], config_file: str | No
 def client_of(session: Session, server: str) -> Client:
     from horae.client import Client
 
-    return Client(server, session.token(), insecure=session.insecure, ca_file=session.ca_file)
+    return Client(
+        server, session.token(), insecure=session.insecure, ca_file=session.ca_file, cert_file=session.cert_file
+    )
 
 
 def refuse_both(server: str, flags: dict[str, str]) -> None:
