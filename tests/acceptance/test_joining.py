@@ -206,7 +206,8 @@ def test_the_nodes_of_a_cluster_show_each_other_their_certificates(tmp_path: Pat
     try:
         run_id = shell(one, "echo found it")
         assert one.ended(run_id)["node"] == "two"
-        assert "found it" in one.http.get(f"/v1/runs/{run_id}/log").text
+        answer = one.http.get(f"/v1/runs/{run_id}/log")
+        assert "found it" in answer.text, answer.text
     finally:
         one.stop()
         two.stop()
