@@ -514,7 +514,7 @@ class Token(Struct):
     name: str
     scope: Annotated[str, Meta(extra_json_schema={"enum": list(model.SCOPES)})]
     owner: Annotated[str, Meta(description="Who owns what is made with it.")]
-    state: Annotated[str, Meta(extra_json_schema={"enum": ["good", "expired", "revoked"]})]
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["good", "expired", "revoked", "used"]})]
     created_at: When
     expires_at: When | None
     revoked_at: When | None

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
+from horae.cli.cluster.tokens import SETTINGS, join_token
 from horae.cli.options import Argument, Option
 from horae.cli.screen import Cell, Json, Screen, between, clean, duration
-from horae.cli.session import Session, command, listing
+from horae.cli.session import SHARED, Session, command, listing, settings_command
 from horae.errors import Error
 
 if TYPE_CHECKING:
@@ -183,4 +184,7 @@ def register(app: click.Group) -> None:
     command(group, "uncordon", "horae nodes uncordon worker-3")(uncordon)
     command(group, "drain", "horae nodes drain worker-3")(drain)
     command(group, "evict", "horae nodes evict worker-3")(evict)
+    settings_command(group, "join-token", "horae nodes join-token gpu-1 --label gpu", SETTINGS, shared=SHARED)(
+        join_token
+    )
     command(app, "handlers", "horae handlers --node worker-3")(handlers)
