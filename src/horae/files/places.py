@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from obstore.exceptions import BaseError
-from obstore.store import LocalStore, from_url
+from obstore.store import LocalStore, ObjectStore, from_url
 
 from horae.errors import ConfigError
 from horae.files.objects import ObjectFiles
@@ -50,13 +50,19 @@ def _directory(path: Path) -> LocalStore:
 def _bucket(address: str, endpoint: str, spool: Path | None) -> ShippedFiles:
     if spool is None:
         raise ConfigError(f"outputs in {address} need a directory to wait in while the store is away", code="E_URL")
+    return ShippedFiles(open_bucket(address, endpoint), ObjectFiles(_directory(spool)))
+
+
+def open_bucket(address: str, endpoint: str = "") -> ObjectStore:
+    """Return what lies below s3://bucket/prefix, gs://… or az://…, as it is."""
+    if urlsplit(address).scheme not in BUCKETS or not urlsplit(address).netloc:
+        raise ConfigError(f"s3://bucket/prefix, gs://… or az://… expected, got {address[:100]!r}", code="E_URL")
     config: dict[str, str] = {"endpoint": endpoint} if endpoint else {}
     if address.startswith("s3://"):
         config["virtual_hosted_style_request"] = "false" if endpoint else "true"
         config["region"] = REGION
     try:
-        store = from_url(address.rstrip("/"), config=config, client_options=CLIENT, retry_config=RETRIES)
+        return from_url(address.rstrip("/"), config=config, client_options=CLIENT, retry_config=RETRIES)
     except (BaseError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        raise ConfigError(f"the output store {address} cannot be used: {reason}", code="E_URL") from error
-    return ShippedFiles(store, ObjectFiles(_directory(spool)))
+        raise ConfigError(f"the store {address} cannot be used: {reason}", code="E_URL") from error

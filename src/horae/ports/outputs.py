@@ -123,6 +123,16 @@ class Files(OutputWriter, OutputReader, OutputArchive, Protocol):
         """Give what is not stored yet a last chance; what stays is taken up by the next life."""
 
 
+class Archive(Protocol):
+    """Rows of the audit log, taken elsewhere: whoever goes on after the last one loses none, and doubles none."""
+
+    def last(self) -> int:
+        """Return the number of the last row that is there; 0: there is none."""
+
+    def put(self, first: int, last: int, lines: bytes) -> None:
+        """Keep the rows of these numbers, all or none; those that are there already stay."""
+
+
 class Spool(Protocol):
     """What an agent must not lose while it cannot reach its service: results, on disk until they are delivered."""
 

@@ -206,7 +206,10 @@ class BubblewrapSandbox:
     def _refuse_unseen(self, cwd: str, boundary: Boundary) -> None:
         seen = (boundary.workspace, *boundary.keeps, *boundary.sees, *self._roots, *SYSTEM)
         if not any(Path(cwd).is_relative_to(path) for path in seen):
-            hint = "write a path inside the workspace, or ask for `sandbox: plain`"
+            hint = (
+                "write a path inside the workspace, or ask for `sandbox: plain`; a job that was submitted before this "
+                "server had logins is submitted again"
+            )
             raise Invalid(f"working_directory {cwd!r} cannot be seen in the sandbox bubblewrap: {hint}")
 
     async def close(self) -> None:

@@ -22,11 +22,13 @@ from horae.errors import Conflict, Error, Invalid
 
 if TYPE_CHECKING:
     from horae.client import SyncClient
+    from horae.ports.outputs import Archive
 
 AUDIT_FACILITY = 13  # "log audit" of RFC 5424
 NOTICE, WARNING = 5, 4
 DATAGRAM = 60_000  # bytes that one is sure to take
 SECONDS = 10.0  # for a receiver to answer
+OBJECT = 10_000  # rows of one object in a bucket
 
 
 def register(app: click.Group) -> None:
@@ -107,38 +109,53 @@ def verify(
     else:
         for fault in faults:
             session.screen.line(clean(fault["message"]))
-        session.screen.line(f"{checked} rows from {found['first']} on, head {found['head']}")
+        session.screen.line(f"{_count(checked, 'row')} from {found['first']} on, head {found['head']}")
     if faults:
+        found_at = f"{_count(len(faults), 'fault')}, the first at row {faults[0]['seq']}"
         raise Conflict(
-            f"the audit log is not as it was sealed: {len(faults)} faults, the first at row {faults[0]['seq']}",
+            f"the audit log is not as it was sealed: {found_at}",
             code="E_AUDIT_BROKEN",
             hint="keep a copy of the database as it is now, and compare with an export or a backup",
         )
 
 
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 def export(
     session: Session,
-    after: Annotated[int, Option("--after", metavar="NUMBER", min=0, help="Go on after this row. [default: 0]")] = 0,
+    after: Annotated[
+        int | None,
+        Option("--after", metavar="NUMBER", min=0, help="Go on after this row. [default: 0, or the last of --bucket]"),
+    ] = None,
     file: Annotated[
         str | None, Option("--file", metavar="FILE", help="Write lines to this new file. [default: to standard output]")
     ] = None,
     syslog: Annotated[
         str | None, Option("--syslog", metavar="udp|tcp://HOST:PORT", help="Send them to a syslog server (RFC 5424).")
     ] = None,
+    bucket: Annotated[
+        str | None,
+        Option("--bucket", metavar="s3://BUCKET/PREFIX", help="Keep them there, and go on after those that it has."),
+    ] = None,
 ) -> None:
     """Take sealed rows elsewhere, in their order: a line of JSON for each, or as syslog messages.
 
-    The number of the last one is printed at the end, for the next --after.
+    The number of the last one is printed at the end, for the next --after. A bucket is used with the credentials that
+    its service reads of the environment (AWS_ACCESS_KEY_ID and so on).
     """
-    if file is not None and syslog is not None:
-        raise Invalid("give either --file or --syslog, not both", code="E_USAGE")
+    if len([place for place in (file, syslog, bucket) if place is not None]) > 1:
+        raise Invalid("give one of --file, --syslog and --bucket", code="E_USAGE")
+    archive = None if bucket is None else _archive(bucket)
+    after = after if after is not None else archive.last() if archive is not None else 0
     last, count = after, 0
-    with session.client() as client, _sink(file, syslog) as send, progress(session.screen, "rows") as advance:
+    with session.client() as client, _sink(file, syslog, archive) as send, progress(session.screen, "rows") as advance:
         for row in _rows(client, after):
             send(row)
             last, count = row["seq"], count + 1
             advance(1)
-    session.screen.note(f"{count} rows, the last is {last}: go on with --after {last}")
+    session.screen.note(f"{_count(count, 'row')}, the last is {last}: go on with --after {last}")
 
 
 def _rows(client: SyncClient, after: int) -> Iterator[Json]:
@@ -150,8 +167,12 @@ def _rows(client: SyncClient, after: int) -> Iterator[Json]:
 
 
 @contextmanager
-def _sink(file: str | None, syslog: str | None) -> Iterator[Callable[[Json], None]]:
+def _sink(file: str | None, syslog: str | None, archive: Archive | None) -> Iterator[Callable[[Json], None]]:
     """A function that takes one row after the other."""
+    if archive is not None:
+        with _objects(archive) as send:
+            yield send
+        return
     if syslog is not None:
         with _syslog(syslog) as send:
             yield send
@@ -167,6 +188,32 @@ def _sink(file: str | None, syslog: str | None) -> Iterator[Callable[[Json], Non
         yield lambda row: _write(lines, row)
         lines.flush()
         os.fsync(lines.fileno())
+
+
+def _archive(address: str) -> Archive:
+    from horae.app.archive import open_archive  # with the few commands that use it
+
+    return open_archive(address)
+
+
+@contextmanager
+def _objects(archive: Archive) -> Iterator[Callable[[Json], None]]:
+    """An object for every OBJECT rows, and one for the rest: what was not taken whole is taken the next time."""
+    waiting: list[Json] = []
+
+    def flush() -> None:
+        if waiting:
+            lines = "".join(f"{_line(row)}\n" for row in waiting)
+            archive.put(waiting[0]["seq"], waiting[-1]["seq"], lines.encode())
+            waiting.clear()
+
+    def send(row: Json) -> None:
+        waiting.append(row)
+        if len(waiting) == OBJECT:
+            flush()
+
+    yield send
+    flush()
 
 
 def _write(lines: TextIO, row: Json) -> None:

@@ -29,6 +29,12 @@ ABOUT = """Make the first user, and let users set a password.
 
 A user sets the password with a link that is good once, and for a day. There is no default password."""
 
+# What a server does otherwise once there is somebody beside the user who runs it.
+WALLS = (
+    "from its next start on, the server runs steps behind walls, in a workspace of their own: submit jobs again that "
+    "were to run in a directory of yours, or set sandbox to plain"
+)
+
 User = Annotated[str, Argument(metavar="NAME", help="Name of a user.")]
 Org = Annotated[str, Argument(metavar="ORG", help="Name or number of an organisation; '*' is all of them.")]
 Role = Annotated[str | None, Option("--role", metavar="viewer|operator|editor|admin", help="What may be done there.")]
@@ -84,6 +90,7 @@ async def create_admin(session: Session, flags: dict[str, str], name: User, conf
     async with _accounts(session, flags, config_file) as accounts:
         await accounts.create_user(name, org="*", role="admin")
         _show_link(session, await accounts.invite_user(name))
+    session.screen.note(WALLS)
 
 
 async def invite(session: Session, flags: dict[str, str], name: User, config_file: ConfigFile = None) -> None:
