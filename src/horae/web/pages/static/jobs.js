@@ -119,8 +119,7 @@ async function changeAll(verb, ids) {
   return wrong;
 }
 
-async function act(verb) {
-  const ids = chosen();
+async function act(verb, ids = chosen()) {
   if (!(await ask(verb, ids.length))) return;
   const buttons = bulk.querySelectorAll("button");
   buttons.forEach((button) => { button.disabled = true; });
@@ -140,6 +139,14 @@ document.addEventListener("change", ({ target }) => {
   if (target.id === "all" || target.name === "chosen") {
     everything = undefined;
     showChosen();
+  }
+});
+document.addEventListener("click", async ({ target }) => {
+  if (!target.dataset?.whole) return;
+  try {
+    act(target.dataset.whole, await readEverything());
+  } catch (problem) {
+    toast(problem);
   }
 });
 bulk?.addEventListener("click", async ({ target }) => {
