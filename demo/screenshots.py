@@ -32,8 +32,9 @@ FLOW = {
     },
 }  # fmt: skip
 FOLLOWER = {
-    "name": "load the warehouse", "key": "load", "steps": [{"run": "seq 300; echo loaded"}], "tags": ["nightly"],
-    "triggers": [{"after": ["backup", "invoices"]}],
+    "name": "load the warehouse", "key": "load", "tags": ["nightly"],
+    "steps": [{"name": "load", "run": "seq 300; echo 'ERROR: table orders is locked'; exit 2"}],
+    "after": ["backup", "invoices"],
 }  # fmt: skip
 
 
@@ -62,7 +63,8 @@ def _is_up(http: httpx.Client) -> bool:
 def furnish(http: httpx.Client) -> dict[str, int]:
     """Make what the week did not bring; return the ids of what has a page of its own."""
     flow = http.post("/v1/jobs", json=FLOW).json()["jobs"][0]["id"]
-    http.post("/v1/jobs", json=FOLLOWER)
+    follower = http.post("/v1/jobs", json=FOLLOWER).json()["jobs"][0]["id"]
+    logged = http.post(f"/v1/jobs/{follower}/run").json()["id"]
     http.post("/v1/users", json={"name": "ann", "role": "admin"})
     http.post("/v1/users", json={"name": "bob", "role": "operator"})
     http.post("/v1/users", json={"name": "ci", "kind": "service", "role": "editor"})
@@ -78,13 +80,14 @@ def furnish(http: httpx.Client) -> dict[str, int]:
     http.post(f"/v1/jobs/{job['id']}/resume")
     run = http.post(f"/v1/jobs/{flow}/run").json()["id"]
     _wait(lambda: http.get(f"/v1/runs/{run}").json()["state"] == "failed", "the workflow to end")
-    failed = http.get("/v1/runs", params={"state": "failed", "limit": 50}).json()["items"]
-    return {"flow": flow, "flow_run": run, "job": job["id"], "run": failed[-1]["id"]}
+    _wait(lambda: http.get(f"/v1/runs/{logged}").json()["state"] == "failed", "the run with a log to end")
+    return {"flow": flow, "flow_run": run, "job": job["id"], "follower": follower, "run": logged}
 
 
 def pages_of(ids: dict[str, int]) -> dict[str, str]:
     return {
         "overview": "/", "jobs": "/jobs", "job": f"/jobs/{ids['job']}", "job-flow": f"/jobs/{ids['flow']}",
+        "job-after": f"/jobs/{ids['follower']}",
         "job-new": "/jobs/new", "job-edit": f"/jobs/{ids['job']}/edit", "runs": "/runs", "run": f"/runs/{ids['run']}",
         "run-flow": f"/runs/{ids['flow_run']}", "timeline": "/timeline", "workflows": "/workflows", "queues": "/queues",
         "forecast": "/forecast", "forecast-week": "/forecast?span=7d", "cluster": "/cluster", "alerts": "/alerts",

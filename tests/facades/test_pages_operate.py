@@ -16,7 +16,8 @@ from tests.facades.world import BOTH, TWICE, World
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \U0001f680 " + "é" * 40
 PAGES = ("/runs", "/timeline", "/timeline?span=28d", "/timeline?clock=03:00", "/queues", "/cluster",
-         "/workflows", "/alerts", "/settings", "/forecast", "/forecast?span=7d&by=owner", "/forecast?by=queue")  # fmt: skip
+         "/workflows", "/alerts", "/settings", "/forecast", "/forecast?span=7d&by=owner",
+         "/forecast?by=queue")  # fmt: skip
 HTML = {"accept": "text/html"}
 
 
