@@ -34,7 +34,7 @@ FLOW = {
 FOLLOWER = {
     "name": "load the warehouse", "key": "load", "tags": ["nightly"],
     "steps": [{"name": "load", "run": "seq 300; echo 'ERROR: table orders is locked'; exit 2"}],
-    "after": ["backup", "invoices"],
+    "after": ["catalogue"],
 }  # fmt: skip
 
 
