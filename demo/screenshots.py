@@ -31,10 +31,10 @@ FLOW = {
         "tell": {"needs": [{"task": "prices", "on": "failure"}], "steps": [{"run": "echo told"}]},
     },
 }  # fmt: skip
-FOLLOWER = {
+FOLLOWER = {"name": "tell the shops", "key": "shops", "steps": [{"run": "true"}], "after": ["catalogue", "load"]}
+LOGGED = {
     "name": "load the warehouse", "key": "load", "tags": ["nightly"],
     "steps": [{"name": "load", "run": "seq 300; echo 'ERROR: table orders is locked'; exit 2"}],
-    "after": ["catalogue"],
 }  # fmt: skip
 
 
@@ -63,8 +63,9 @@ def _is_up(http: httpx.Client) -> bool:
 def furnish(http: httpx.Client) -> dict[str, int]:
     """Make what the week did not bring; return the ids of what has a page of its own."""
     flow = http.post("/v1/jobs", json=FLOW).json()["jobs"][0]["id"]
+    loading = http.post("/v1/jobs", json=LOGGED).json()["jobs"][0]["id"]
     follower = http.post("/v1/jobs", json=FOLLOWER).json()["jobs"][0]["id"]
-    logged = http.post(f"/v1/jobs/{follower}/run").json()["id"]
+    logged = http.post(f"/v1/jobs/{loading}/run").json()["id"]
     http.post("/v1/users", json={"name": "ann", "role": "admin"})
     http.post("/v1/users", json={"name": "bob", "role": "operator"})
     http.post("/v1/users", json={"name": "ci", "kind": "service", "role": "editor"})
@@ -125,7 +126,7 @@ def main() -> None:
     data, directory, *wanted = sys.argv[1:]
     Path(directory).mkdir(parents=True, exist_ok=True)
     port = _free_port()
-    argv = ["horae", "up", "--data", data, "--port", str(port), "--grpc-port", str(_free_port())]
+    argv = ["horae", "up", "--data", data, "--node", "demo", "--port", str(port), "--grpc-port", str(_free_port())]
     argv[0] = str(Path(sys.executable).parent / argv[0])
     with Path(data, "screenshots.log").open("ab") as log:
         server = subprocess.Popen(argv, stdout=log, stderr=log)
