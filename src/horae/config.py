@@ -96,6 +96,8 @@ class Config:
     files_limit: int | None  # as history_days
     tls_cert: Path | None
     tls_key: Path | None
+    tls_client_ca: Path | None
+    credential_renewal: float
     public_url: str
     session_idle: float
     session_limit: float
@@ -251,6 +253,8 @@ def _check_together(values: Values, sources: Mapping[str, str]) -> None:
     for one, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if values[one] and not values[other]:
             _refuse_pair(other, f"is missing: {one} and {other} go together", sources)
+    if values["tls_client_ca"] and not values["tls_cert"]:
+        _refuse_pair("tls_cert", "is missing: tls_client_ca is of use only with TLS", sources)
     _check_provider(values, sources)
     if not is_loopback(values["host"]) and not values["tls_cert"]:
         raise ConfigError(

@@ -104,6 +104,19 @@ class Denied(Error):
     code, status = "E_POLICY", 403
 
 
+class Evicted(Denied):
+    """This node was evicted: it may not come back by itself."""
+
+    code = "E_EVICTED"
+
+
+def evicted(name: str) -> Evicted:
+    return Evicted(
+        f"the node {name} was evicted by an operator",
+        hint=f"an agent comes back with a new join token: `horae nodes join-token {name}`",
+    )
+
+
 class Unauthenticated(Denied):
     """Who asks must be known here."""
 
@@ -205,7 +218,10 @@ CODES: dict[str, str] = {
     "E_HOST": "The Host header names another server.",
     "E_ORIGIN": "The request comes from a page of another site.",
     "E_TOKEN": "A token is needed: none came, or one that is wrong, revoked or expired.",
-    "E_JOIN_TOKEN": "An agent needs a join token: none came, or one that is wrong, revoked or expired.",
+    "E_JOIN_TOKEN": "An agent needs a token: none came, or one that is wrong, revoked or expired.",
+    "E_JOIN_USED": "A join token is good once, and somebody has joined with this one.",
+    "E_EVICTED": "This node was evicted by an operator: it does not come back by itself.",
+    "E_EVICT_SELF": "A node does not evict itself: another one has to be asked.",
     "E_SIGNATURE": "A webhook has a secret, and the call is not signed with it, or not within five minutes.",
     "E_TOKEN_SCOPE": "The token is good, but not for this.",
     "E_NOT_OWNER": "The job belongs to another user.",

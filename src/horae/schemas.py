@@ -353,6 +353,7 @@ class Node(Struct):
     resources: Annotated[Resources, Meta(description="What runs may have of it beside slots.")] = {}
     free: Annotated[Resources, Meta(description="What of that was free when it last said so.")] = {}
     capacity: Annotated[dict[str, int], Meta(description="Slots of the kinds of work that it does.")] = {}
+    evicted_at: Annotated[When | None, Meta(description="When an operator sent it off for good.")] = None
 
 
 class Handler(Struct):
@@ -513,7 +514,7 @@ class Token(Struct):
     name: str
     scope: Annotated[str, Meta(extra_json_schema={"enum": list(model.SCOPES)})]
     owner: Annotated[str, Meta(description="Who owns what is made with it.")]
-    state: Annotated[str, Meta(extra_json_schema={"enum": ["good", "expired", "revoked"]})]
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["good", "expired", "revoked", "used"]})]
     created_at: When
     expires_at: When | None
     revoked_at: When | None

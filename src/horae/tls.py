@@ -16,8 +16,11 @@ from horae.errors import ConfigError
 SOON = timedelta(days=14)  # before its end a certificate is worth a warning at every start
 
 
-def server_context(certificate: Path, key: Path, now: datetime) -> tuple[ssl.SSLContext, list[str]]:
-    """Return what a server needs to speak TLS 1.2 or newer with this certificate, and what to warn of."""
+def server_context(
+    certificate: Path, key: Path, now: datetime, client_ca: Path | None = None
+) -> tuple[ssl.SSLContext, list[str]]:
+    """Return what a server needs to speak TLS 1.2 or newer with this certificate, and what to warn of. With
+    `client_ca`, clients need a certificate that was signed by one of these."""
     warnings = [*_dates(certificate, now), *_exposure(key)]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -27,7 +30,21 @@ def server_context(certificate: Path, key: Path, now: datetime) -> tuple[ssl.SSL
         raise _unusable(certificate, key, error) from None
     except OSError as error:
         raise ConfigError(f"the key {key} cannot be read: {error.strerror}", code="E_TLS", path="tls_key") from None
+    if client_ca is not None:
+        _ask_clients(context, client_ca)
     return context, warnings
+
+
+def _ask_clients(context: ssl.SSLContext, client_ca: Path) -> None:
+    try:
+        context.load_verify_locations(cafile=client_ca)
+    except OSError as error:  # what OpenSSL says is one too
+        why = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(
+            f"the certificates {client_ca} cannot be used: {why}", code="E_TLS", path="tls_client_ca",
+            hint="certificates in PEM form are expected",
+        ) from None  # fmt: skip
+    context.verify_mode = ssl.CERT_REQUIRED
 
 
 def _no_password() -> str:

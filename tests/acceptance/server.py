@@ -30,8 +30,11 @@ def horae() -> str:
 
 
 class Server:
-    def __init__(self, directory: Path, *flags: str, port: int | None = None, ca: Path | None = None) -> None:
-        """`ca` is the certificate to trust, for a server that is given one."""
+    def __init__(
+        self, directory: Path, *flags: str, port: int | None = None, ca: Path | None = None, shown: Path | None = None
+    ) -> None:
+        """`ca` is the certificate to trust, for a server that is given one; `shown` is that of the client, with its
+        key, for a server that asks for one."""
         self.directory = directory
         first, self.grpc_port = free_ports(2)
         self.port = port or first
@@ -40,6 +43,8 @@ class Server:
         self._log = directory / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
         trust = ssl.create_default_context(cafile=ca) if ca else False  # it takes long to read whom else to trust
+        if shown is not None and not isinstance(trust, bool):
+            trust.load_cert_chain(shown)
         self.http = httpx.Client(base_url=self.url, timeout=30, verify=trust)
 
     def start(self, *program: str) -> Server:

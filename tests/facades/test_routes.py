@@ -164,6 +164,7 @@ SYNC = {
     "read": {"table": "orders"}, "destinations": [{"type": "clickhouse", "table": "orders"}],
 }  # fmt: skip
 ADDRESSES = {
+    ("POST", "/v1/nodes/{name}/evict"): "/v1/nodes/elsewhere/evict",
     ("GET", "/v1/runs/{run_id}/log/matches"): "/v1/runs/1/log/matches?q=a",  # where the first of its kind will not do
     ("DELETE", "/v1/jobs/{job_id}/cursor"): "/v1/jobs/2/cursor",
     ("GET", "/v1/runs/{run_id}/log/follow"): "/v1/runs/2/log/follow",
@@ -211,6 +212,9 @@ async def furnish(world: World) -> None:
         await world.queue_run((await world.jobs.submit([document])).jobs[0].id)
     await fail_workflow(world)
     await open_alert(world)
+    here = await world.store.get_node(NODE)
+    assert here is not None
+    await world.store.register_node(replace(here, name="elsewhere"))
 
 
 async def open_alert(world: World) -> None:

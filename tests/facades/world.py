@@ -169,7 +169,7 @@ class World:
             insight,
             access,
             Grants(store, clock),
-            Nodes(store, self.queue),
+            Nodes(store, self.queue, self.execution, access, node=NODE, dead_after=17.0),
             users,
             self.logins,
             Devices(store, clock, access),

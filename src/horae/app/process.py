@@ -118,7 +118,7 @@ def _secure(config: Config) -> ssl.SSLContext | None:
     """Return what TLS needs, if it is configured."""
     if config.tls_cert is None or config.tls_key is None:
         return None
-    context, warnings = server_context(config.tls_cert, config.tls_key, datetime.now(UTC))
+    context, warnings = server_context(config.tls_cert, config.tls_key, datetime.now(UTC), config.tls_client_ca)
     for warning in warnings:
         log.warning("tls.warning", text=warning)
     return context

@@ -44,8 +44,10 @@ class ServerAddress:
 
     servers: tuple[str, ...]  # host:port each, or one address of NATS
     token: str | None = None
+    join: str | None = None  # a token by which it gets a credential of its own
     is_secure: bool = False
     authority: bytes | None = None  # PEM; None: whom the system trusts
+    certificate: bytes | None = None  # PEM of our own with its key, for servers that ask for one
 
 
 async def serve_agent(
@@ -55,6 +57,7 @@ async def serve_agent(
     set_up_logging(config.log_format)
     listener = listen("127.0.0.1", probe_port) if probe_port is not None else None
     umask = keep_private(config.data)
+    from horae.links.credential import OwnCredential
     from horae.links.grpc import GrpcLink
     from horae.links.nats import NatsLink
     from horae.links.session import Credentials
@@ -64,8 +67,16 @@ async def serve_agent(
     place = config.files if "://" in config.files else directory / "spool" / "outputs"
     files = open_files(place, endpoint=config.files_endpoint, spool=directory / "spool" / "away")
     spool = AgentSpool(files, directory / "spool")
+    file = directory / "credential"
+    own = OwnCredential(file, address.join) if address.join or (not address.token and file.exists()) else None
     credentials = Credentials(
-        identity_of(directory), secrets.token_hex(16), address.token, address.is_secure, address.authority
+        identity_of(directory),
+        secrets.token_hex(16),
+        address.token,
+        address.is_secure,
+        address.authority,
+        own,
+        address.certificate,
     )
     kind = NatsLink if "://" in address.servers[0] else GrpcLink
     link = kind(address.servers, spool, credentials, on_change=on_change)

@@ -48,7 +48,7 @@ from horae.config import Config
 from horae.contracts import DIALECTS
 from horae.contracts.rpc.calls import Calls
 from horae.contracts.rpc.workers import RpcDialect
-from horae.core.model import SECOND, Node, Token
+from horae.core.model import SECOND, Node
 from horae.core.signs import Terms
 from horae.core.watched import WATCHED
 from horae.core.work import kinds
@@ -61,6 +61,7 @@ from horae.links.peers import GrpcPeers
 from horae.ports.store import Store
 from horae.service import Services, ShownSetting
 from horae.service.access import Access
+from horae.service.access.agents import AgentAccess
 from horae.service.access.devices import Devices
 from horae.service.access.grants import Grants
 from horae.service.access.logins import Logins, RoleRule
@@ -116,7 +117,6 @@ from horae.service.workflows.parts import Parts
 from horae.service.workflows.waits import PlainWaits
 from horae.settings import BY_NAME
 from horae.stores.postgres import PostgresStore
-from horae.wire.nats.proofs import Proof
 
 if TYPE_CHECKING:
     from horae.rpc.server import RpcServer
@@ -219,7 +219,7 @@ class App:
     def _make_services(self, store: Store) -> None:
         """What doors ask: of users by their own store, of workers and programs by that of the roles."""
         config = self.config
-        self.peers = GrpcPeers(self._secret, authority_of(config))
+        self.peers = GrpcPeers(self._secret, authority_of(config), _own_certificate(config))
         self.outside_workers = HttpWorkers({config.port, config.grpc_port, *config.compat_ports})
         jobs = Jobs(
             self.store, self.queue, self.sealing, self.describer,
@@ -235,7 +235,7 @@ class App:
         local_node = self._local_node()
         access = Access(self.store, self.clock, SessionLimits(config.session_idle, config.session_limit))
         self.services = Services(
-            jobs, self._insight(), access, Grants(self.store, self.clock), Nodes(self.store, self.queue),
+            jobs, self._insight(), access, Grants(self.store, self.clock), self._operators(access),
             *self._ways_in(access),
             public_url=config.public_url or (config.address if config.is_loopback else ""), lending=lending,
             external_members=members, dispatching=self.dispatching, pushing=self.pushing,
@@ -254,6 +254,10 @@ class App:
             lends_lake_work=config.lake_workers == "external", runs_in_place=self.sandboxes.trust is not None,
             lake_lease=config.lake_lease, settings=settings_in_force(config),
         )  # fmt: skip
+
+    def _operators(self, access: Access) -> Nodes:
+        config = self.config
+        return Nodes(self.store, self.queue, self.execution, access, node=config.node, dead_after=_dead_after(config))
 
     def _ways_in(self, access: Access) -> tuple[Users, Logins, Devices]:
         """Who there is, and how they come in."""
@@ -464,11 +468,12 @@ class App:
 
         config = self.config
         free_pass = FreePass(config.free_pass, config.host, config.grpc_port)
+        credentials = AgentAccess(self.services.access, self.store, self.audit, renewed_after=config.credential_renewal)
         agents = Agents(
             self.execution, self.store.for_roles(), self.queue, self.files, self.clock, node=config.node,
             version=version("horae"), terms=self._terms(),
-            admit=self._admit, needs_no_token=free_pass.covers, still_good=self.services.access.still_good,
-            limits=Limits(config.output_limit, config.artifact_limit),
+            admit=credentials.admit, needs_no_token=free_pass.covers, still_good=credentials.still_good,
+            limits=Limits(config.output_limit, config.artifact_limit), credentials=credentials,
         )  # fmt: skip
         self.services.catalogues.ask_agent = agents.list_handlers
         is_api = "api" in config.roles
@@ -477,14 +482,15 @@ class App:
         door = None
         if is_api and config.broker is not None:
             # Whoever reaches the broker could be anybody, wherever it stands: a token is always needed.
-            door = NatsListener(agents, connector_for(config, "agents"), self._admit, self._prove)
+            door = NatsListener(agents, connector_for(config, "agents"), credentials.admit, credentials.prove)
         outputs, handlers = Outputs(self.files, self._secret), Handlers(self.services.catalogues, self._secret)
         server = RpcServer(
             agents if is_api else None, outputs, contracts if is_api else (), door, callers.identify, handlers
         )
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
-            certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())
+            client_ca = None if config.tls_client_ca is None else config.tls_client_ca.read_bytes()
+            certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes(), client_ca)
         await server.start(config.grpc_address, certificate)
         self._is_reached = True
         log.info("rpc.up", node=config.node, address=config.grpc_address)
@@ -494,12 +500,6 @@ class App:
         config = self.config
         ratio = None if self.spans is None else config.trace_ratio
         return Terms(config.lease, config.heartbeat_interval, self._installation, ratio)
-
-    async def _admit(self, token: str | None, peer: str) -> Token:
-        return await self.services.access.check(token, "agent", peer)
-
-    async def _prove(self, proof: Proof, peer: str) -> Token:
-        return await self.services.access.check_proof(proof, "agent", peer)
 
     async def _beat(self) -> None:
         if await self.driver.beat() is None:
@@ -603,6 +603,13 @@ def _reachable(config: Config) -> str:
     if config.host in ("0.0.0.0", "::"):  # noqa: S104  # not listened on, compared with
         return f"{socket.gethostname()}:{config.grpc_port}"
     return config.grpc_address
+
+
+def _own_certificate(config: Config) -> tuple[bytes, bytes] | None:
+    """Return key and certificate that this node shows to the others, where they ask for some."""
+    if config.tls_client_ca is None or config.tls_cert is None or config.tls_key is None:
+        return None
+    return config.tls_key.read_bytes(), config.tls_cert.read_bytes()
 
 
 def _calm_collector() -> None:

@@ -108,14 +108,16 @@ def _client(session: Session) -> SyncClient:
                 raise TimeoutError
             return super()._do(step)
 
-    return Impatient(session.server, session.token(), insecure=session.insecure, ca_file=session.ca_file)
+    return Impatient(
+        session.server, session.token(), insecure=session.insecure, ca_file=session.ca_file, cert_file=session.cert_file
+    )
 
 
 def _session_of(ctx: click.Context | None) -> Session:
     """Return what the options before the word say of the server."""
     session = Session()
     while ctx is not None:
-        given = {name: ctx.params.get(name) for name in ("server", "token_file", "ca_file", "insecure")}
+        given = {name: ctx.params.get(name) for name in ("server", "token_file", "ca_file", "cert_file", "insecure")}
         session.adopt(**{name: value for name, value in given.items() if value})
         ctx = ctx.parent
     return session

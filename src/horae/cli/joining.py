@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from horae.errors import ConfigError, Error
+from horae.errors import ConfigError, Error, Invalid
 from horae.values import Refused, is_loopback, mask_database, read_queue
 
 if TYPE_CHECKING:
     from horae.app.remote_agent import ServerAddress
 
 MAX_FILE = 1 << 20  # bytes of a token or certificate file
-GET_ONE = "make one on a server with `horae token create NAME --agent NODE`, and give it with --token-file"
+GET_ONE = "make one on a server with `horae nodes join-token NODE`, and give it with --join"
+JOIN_TOKEN, JOIN_TOKEN_FILE = "HORAE_JOIN_TOKEN", "HORAE_JOIN_TOKEN_FILE"
 
 
 def agent_flags(flags: dict[str, str], labels: list[str]) -> dict[str, str]:
@@ -26,25 +28,49 @@ def agent_flags(flags: dict[str, str], labels: list[str]) -> dict[str, str]:
     return given
 
 
-def read_way(servers: str, token_file: str | None, ca_file: str | None) -> ServerAddress:
+class Login(NamedTuple):
+    """What an agent comes in with."""
+
+    token: str | None  # that it was given
+    join: str | None  # by which it gets one of its own
+    is_known: bool  # it has one of its own already
+
+    def __bool__(self) -> bool:
+        return bool(self.token or self.join or self.is_known)
+
+
+def read_login(token_file: str | None, join: str | None, data: Path) -> Login:
+    """Return what an agent comes in with: a flag counts more than the environment."""
+    if token_file is not None and join is not None:
+        raise Invalid("--join and --token-file are two ways in: give one of them", code="E_USAGE")
+    if token_file is not None:
+        return Login(_read_token(token_file), None, is_known=False)
+    if join is None and (join := os.environ.get(JOIN_TOKEN, "").strip() or None) is None:
+        join = _read_token(os.environ.get(JOIN_TOKEN_FILE))
+    return Login(None, join, (data / "agent" / "credential").exists())
+
+
+def read_way(servers: str, login: Login, ca_file: str | None, cert_file: str | None = None) -> ServerAddress:
     from horae.app.remote_agent import ServerAddress  # loads the server
 
     if servers.startswith(("nats://", "tls://")):
-        return _way_by_nats(servers, token_file, ca_file)
+        return _way_by_nats(servers, login, ca_file)
     addresses = tuple(_address(text.strip()) for text in servers.split(","))
     is_far = not all(is_loopback(address.rpartition(":")[0].strip("[]")) for address in addresses)
-    token = _read_token(token_file)
-    if is_far and not token:
+    if is_far and not login:
         raise ConfigError(
             f"an agent of {servers} needs a token: only servers on loopback take agents without one",
             code="E_JOIN_TOKEN",
             hint=GET_ONE,
         )
     authority = _read(ca_file, "certificate") if ca_file else None
-    return ServerAddress(addresses, token, is_secure=is_far or authority is not None, authority=authority)
+    return ServerAddress(
+        addresses, login.token, login.join, is_secure=is_far or authority is not None, authority=authority,
+        certificate=_read_certificate(cert_file) if cert_file else None,
+    )  # fmt: skip
 
 
-def _way_by_nats(address: str, token_file: str | None, ca_file: str | None) -> ServerAddress:
+def _way_by_nats(address: str, login: Login, ca_file: str | None) -> ServerAddress:
     """Whoever reaches a broker could be anybody, so a token is always needed."""
     from horae.app.remote_agent import ServerAddress
     from horae.wire.nats.broker import hosts_of
@@ -61,12 +87,22 @@ def _way_by_nats(address: str, token_file: str | None, ca_file: str | None) -> S
             code="E_TLS_REQUIRED",
             hint="write tls:// in the place of nats://, and give --ca-file if its certificate is your own",
         )
-    token = _read_token(token_file)
-    if not token:
+    if not login:
         raise ConfigError("an agent that comes over NATS needs a token", code="E_JOIN_TOKEN", hint=GET_ONE)
     return ServerAddress(
-        (address,), token, is_secure=True, authority=_read(ca_file, "certificate") if ca_file else None
+        (address,),
+        login.token,
+        login.join,
+        is_secure=True,
+        authority=_read(ca_file, "certificate") if ca_file else None,
     )
+
+
+def _read_certificate(name: str) -> bytes:
+    from horae.client.address import trusted
+
+    trusted(None, name)  # which says what is wrong with it
+    return _read(name, "certificate")
 
 
 def _read_token(token_file: str | None) -> str | None:

@@ -17,7 +17,16 @@ import click
 from horae.cli.jobfiles import media_type, naming, read_file
 from horae.cli.options import Argument, Option
 from horae.cli.screen import Screen, clean, show_error
-from horae.cli.session import DEFAULT_SERVER, SHARED, Session, command, exit_code_of, own_version, settings_command
+from horae.cli.session import (
+    DEFAULT_SERVER,
+    SHARED,
+    CertFile,
+    Session,
+    command,
+    exit_code_of,
+    own_version,
+    settings_command,
+)
 from horae.errors import Error
 
 if TYPE_CHECKING:
@@ -175,9 +184,14 @@ def agent(
     token_file: Annotated[
         str | None, Option("--token-file", metavar="FILE", help="File with a token of the scope agent.")
     ] = None,
+    join: Annotated[
+        str | None,
+        Option("--join", metavar="TOKEN", help="Join by this token, once; also HORAE_JOIN_TOKEN or …_FILE."),
+    ] = None,
     ca_file: Annotated[
         str | None, Option("--ca-file", metavar="FILE", help="PEM file of who signed the server's certificate.")
     ] = None,
+    cert_file: CertFile = None,
     port: Annotated[
         int | None,
         Option("--port", metavar="N", min=1, max=65535, help="Serve /healthz and /metrics here, on loopback."),
@@ -190,11 +204,11 @@ def agent(
     that is the servers' queue. Beyond loopback, and over NATS, it needs a token, and what it calls a certificate.
     Its node is called <host name>-agent and its data lie in ./.horae-agent unless said.
     """
-    from horae.cli.joining import agent_flags, read_way
+    from horae.cli.joining import agent_flags, read_login, read_way
 
     given = agent_flags(with_resources(flags, resource or []), label or [])
     config = load_settings(given, config_file, session.screen)
-    way = read_way(servers, token_file, ca_file)
+    way = read_way(servers, read_login(token_file, join, config.data), ca_file, cert_file or session.cert_file)
     import asyncio  # as in `up`
 
     import uvloop
@@ -259,7 +273,7 @@ def _check_tls(config: Config, screen: Screen) -> list[str]:
         return []
     from horae.tls import server_context  # few have a certificate
 
-    _, warnings = server_context(config.tls_cert, config.tls_key, datetime.now(UTC))
+    _, warnings = server_context(config.tls_cert, config.tls_key, datetime.now(UTC), config.tls_client_ca)
     for warning in warnings:
         screen.warn(warning)
     return warnings

@@ -53,7 +53,9 @@ def login(session: Session) -> None:
 def _anonymous(session: Session) -> SyncClient:
     from horae.client import SyncClient  # not needed to start
 
-    return SyncClient(session.server, None, insecure=session.insecure, ca_file=session.ca_file)
+    return SyncClient(
+        session.server, None, insecure=session.insecure, ca_file=session.ca_file, cert_file=session.cert_file
+    )
 
 
 def _wait_for_token(client: SyncClient, begun: Json) -> Json:
@@ -93,7 +95,9 @@ def _revoke(session: Session, token: str) -> bool:
     from horae.client import SyncClient
 
     try:
-        with SyncClient(session.server, token, insecure=session.insecure, ca_file=session.ca_file) as client:
+        with SyncClient(
+            session.server, token, insecure=session.insecure, ca_file=session.ca_file, cert_file=session.cert_file
+        ) as client:
             client.json.revoke_own_token()
     except Error as error:
         session.screen.note(f"the token could not be revoked: {clean(error.message)}")

@@ -122,6 +122,7 @@ class Session:
         self.named_server = os.environ.get("HORAE_SERVER") or None
         self.token_file: str | None = None
         self.ca_file = os.environ.get("HORAE_CA_FILE") or None
+        self.cert_file = os.environ.get("HORAE_CERT_FILE") or None
         self.insecure = False
         self.as_json = False
 
@@ -131,6 +132,7 @@ class Session:
         server: str | None = None,
         token_file: str | None = None,
         ca_file: str | None = None,
+        cert_file: str | None = None,
         json: bool = False,
         insecure: bool = False,
     ) -> None:
@@ -138,6 +140,7 @@ class Session:
         self.named_server = server or self.named_server
         self.token_file = token_file or self.token_file
         self.ca_file = ca_file or self.ca_file
+        self.cert_file = cert_file or self.cert_file
         self.as_json = self.as_json or json
         self.insecure = self.insecure or insecure
 
@@ -181,7 +184,9 @@ class Session:
     def client(self) -> SyncClient:
         from horae.client import SyncClient  # not needed to start
 
-        return SyncClient(self.server, self.token(), insecure=self.insecure, ca_file=self.ca_file)
+        return SyncClient(
+            self.server, self.token(), insecure=self.insecure, ca_file=self.ca_file, cert_file=self.cert_file
+        )
 
 
 def _server_of_port(port: str | None) -> str | None:
@@ -333,13 +338,19 @@ CaFile = Annotated[
         "--ca-file", metavar="FILE", help="Certificates to trust, PEM. [default: $HORAE_CA_FILE, else the usual ones]"
     ),
 ]
+CertFile = Annotated[
+    str | None,
+    Option("--cert-file", metavar="FILE", help="Our own certificate with its key, PEM. [default: $HORAE_CERT_FILE]"),
+]
 Json = Annotated[bool, Option("--json", help="Answer in JSON, for programs.")]
 JSON = option("json", Json, False)
 CA_FILE = option("ca_file", CaFile, None)
+CERT_FILE = option("cert_file", CertFile, None)
 SHARED = (
     option("server", Server, None),
     option("token_file", TokenFile, None),
     CA_FILE,
+    CERT_FILE,
     option("insecure", Insecure, False),
     JSON,
 )

@@ -66,7 +66,9 @@ def _bad_url(text: str, hint: str = "") -> Invalid:
     return Invalid(f"expected a server such as http://127.0.0.1:8080, got {text!r}", code="E_URL", hint=hint)
 
 
-def find_server(text: str, token: str | None, *, insecure: bool, ca_file: str | None) -> Server:
+def find_server(
+    text: str, token: str | None, *, insecure: bool, ca_file: str | None, cert_file: str | None = None
+) -> Server:
     """Return the server that is meant, with the way to it."""
     if token and not re.fullmatch(r"[\x21-\x7e]{1,1000}", token):
         raise Unauthenticated("the token holds what no token does: is it one line, without spaces?")
@@ -75,7 +77,7 @@ def find_server(text: str, token: str | None, *, insecure: bool, ca_file: str | 
     host, is_tls = parts.hostname or "", parts.scheme == "https"
     login = f"Authorization: Bearer {token}\r\n" if token else ""
     headers = f"Host: {parts.netloc}\r\nUser-Agent: horae\r\nAccept: */*\r\n{login}"
-    tls = _trusted(ca_file) if is_tls else None
+    tls = trusted(ca_file, cert_file) if is_tls else None
     port = parts.port or (443 if is_tls else 80)
     if is_loopback(host):  # a proxy cannot reach this machine's loopback
         return Server(url, host, port, headers, True, tls)
@@ -84,15 +86,28 @@ def find_server(text: str, token: str | None, *, insecure: bool, ca_file: str | 
     return Server(url, host, port, with_login, False, tls, proxy, proxy_login)
 
 
-def _trusted(ca_file: str | None) -> ssl.SSLContext:
-    """Return what a server's certificate is checked against."""
+def trusted(ca_file: str | None, cert_file: str | None = None) -> ssl.SSLContext:
+    """Return what a server's certificate is checked against, and what we show of our own."""
     import ssl  # most clients talk to this machine: they do without
 
     try:
-        return ssl.create_default_context(cafile=ca_file)
+        context = ssl.create_default_context(cafile=ca_file)
     except OSError as error:  # what OpenSSL says is one too
         why = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
         raise Error(f"the CA file {ca_file} cannot be used: {why}", code="E_FILE") from None
+    if cert_file is not None:
+        _show(context, cert_file)
+    return context
+
+
+def _show(context: ssl.SSLContext, cert_file: str) -> None:
+    import ssl
+
+    try:
+        context.load_cert_chain(cert_file, password=lambda: "")
+    except OSError as error:
+        why = "it holds no certificate with its key" if isinstance(error, ssl.SSLError) else error.strerror
+        raise Error(f"the certificate file {cert_file} cannot be used: {why}", code="E_FILE") from None
 
 
 def _proxy_for(scheme: str, netloc: str) -> tuple[tuple[str, int] | None, str]:

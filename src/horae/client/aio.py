@@ -41,10 +41,12 @@ class Client:
     """One Horae server. Use it as a context manager, or close it. Tasks of one event loop may share it."""
 
     def __init__(
-        self, url: str = DEFAULT_URL, token: str | None = None, *, insecure: bool = False, ca_file: str | None = None
-    ) -> None:
-        """`ca_file` holds the certificates to trust (PEM) in place of the usual authorities."""
-        self._streams = Streams(find_server(url, token, insecure=insecure, ca_file=ca_file))
+        self, url: str = DEFAULT_URL, token: str | None = None, *, insecure: bool = False, ca_file: str | None = None,
+        cert_file: str | None = None,
+    ) -> None:  # fmt: skip
+        """`ca_file` holds the certificates to trust (PEM) in place of the usual authorities, `cert_file` our own with
+        its key, where the server asks for one."""
+        self._streams = Streams(find_server(url, token, insecure=insecure, ca_file=ca_file, cert_file=cert_file))
         self.url = self._streams.server.url
 
     async def __aenter__(self) -> Self:

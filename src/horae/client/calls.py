@@ -438,7 +438,7 @@ def handlers(*, node: str | None = None) -> Call[HandlerPage]:
 
 
 def want_node(name: str, verb: str) -> Call[Node]:
-    """Cordon, uncordon or drain a node: `verb` is that word."""
+    """Cordon, uncordon, drain or evict a node: `verb` is that word."""
     return send("POST", f"/v1/nodes/{quote(name, safe='')}/{verb}")
 
 

@@ -25,7 +25,8 @@ DEFAULT_QUEUE_NAME = "default"  # of jobs that name none
 OWNER_SHARE = "owner"  # a run shares its queue with those of the same owner
 LARGEST_ORG = 2**31 - 1
 LARGEST_ID = 2**63 - 1  # of jobs, triggers, runs and everything else that the store numbers
-SCOPES = ("user", "agent")  # what a token is good for: the HTTP API, or joining as an agent
+JOIN = "join"
+SCOPES = ("user", "agent", JOIN)  # what a token is good for: the HTTP API, being an agent, becoming one
 
 T = TypeVar("T")
 
@@ -340,6 +341,7 @@ class Node:
     resources: Mapping[str, int] = field(default_factory=dict)  # that its runs may have (core.policy.resources)
     free: Mapping[str, int] = field(default_factory=dict)  # what was free of them when it last said so
     capacity: Mapping[str, int] = field(default_factory=dict)  # kind → runs of it at once, where that is not `slots`
+    evicted_at: Moment | None = None  # by an operator: it may not come back
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +384,9 @@ class Token:
     org: int = DEFAULT_ORG  # the organisation of what is made and seen with it
     role: Role = Role.ADMIN  # what a user may do with it
     user_id: int | None = None  # whose it is, where its owner has an account: it may do no more than that user
+    used_at: Moment | None = None  # of one to join by: when somebody did; it is good once
+    next_hash: str | None = None  # of the secret that takes the place of this one as soon as it is used
+    renewed_at: Moment | None = None  # of an agent that joined by itself: when it got the secret that it has
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class GrpcLink(RemoteLink):
 class _GrpcLine:
     def __init__(self, server: str, credentials: Credentials) -> None:
         self._channel: Any = _channel(server, credentials)
-        metadata = (("authorization", f"Bearer {credentials.token}"),) if credentials.token else ()
+        metadata = (("authorization", f"Bearer {credentials.login}"),) if credentials.login else ()
         self._call = self._channel.stream_stream(wire.CONNECT)(metadata=metadata)
 
     async def open(self, seconds: float) -> None:
@@ -68,4 +68,6 @@ class _GrpcLine:
 def _channel(server: str, credentials: Credentials) -> Any:
     if not credentials.is_secure:
         return grpc.aio.insecure_channel(server, options=OPTIONS)
-    return grpc.aio.secure_channel(server, grpc.ssl_channel_credentials(credentials.authority), options=OPTIONS)
+    shown = credentials.certificate  # key and certificates are found in it by their headings
+    secure = grpc.ssl_channel_credentials(credentials.authority, shown, shown)
+    return grpc.aio.secure_channel(server, secure, options=OPTIONS)

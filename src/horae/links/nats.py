@@ -137,7 +137,7 @@ class _Pull:
 class _NatsLine:
     def __init__(self, connector: broker.Connector, credentials: Credentials, node: str) -> None:
         self._connector = connector
-        self._token, self._hashed = credentials.token, proofs.hashed_token(credentials.token)
+        self._token, self._hashed = credentials.login, proofs.hashed_token(credentials.login)
         self.node = node
         self.client: Any = None
         self.name = secrets.token_hex(16)  # that nobody can guess

@@ -15,10 +15,12 @@ LONGEST_BACKOFF = 1000  # ms before a node that was away is tried again
 
 
 class GrpcPeers:
-    def __init__(self, secret: str, authority: bytes | None = None) -> None:
-        """`secret` is what servers of a cluster have in common; `authority` (PEM) makes it TLS."""
+    def __init__(self, secret: str, authority: bytes | None = None, own: tuple[bytes, bytes] | None = None) -> None:
+        """`secret` is what servers of a cluster have in common; `authority` (PEM) makes it TLS, `own` are key and
+        certificate (PEM) to show there."""
         self._secret = secret
         self._authority = authority
+        self._own = own
         self._channels: dict[str, Any] = {}
 
     async def read_output(self, node: Node, ref: str, offset: int, limit: int) -> bytes:
@@ -68,7 +70,7 @@ class GrpcPeers:
             if self._authority is None:
                 self._channels[address] = grpc.aio.insecure_channel(address, options=options)
             else:
-                credentials = grpc.ssl_channel_credentials(self._authority)
+                credentials = grpc.ssl_channel_credentials(self._authority, *(self._own or ()))
                 self._channels[address] = grpc.aio.secure_channel(address, credentials, options=options)
         return self._channels[address]
 

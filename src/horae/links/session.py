@@ -24,7 +24,8 @@ from horae.core.runs.holdings import Fenced, Holding
 from horae.core.runs.orders import Assignment, Result
 from horae.core.signs import Beat, Terms
 from horae.core.work.catalogues import HandlerFact
-from horae.errors import ConfigError, Error, Unavailable
+from horae.errors import ConfigError, Error, Evicted, Unavailable, evicted
+from horae.links.credential import OwnCredential
 from horae.links.frames import REFUSALS, batches, held_fields, read_assignment, refusal, write_hello
 from horae.links.spool import AgentSpool
 from horae.links.stream import Line, LineEnded, NoAnswer, Stream
@@ -32,7 +33,7 @@ from horae.ports.transport import Topic
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.handlers import write_handlers
 from horae.wire.outbox import Urgency
-from horae.wire.reconnect import LONGEST_PAUSE, SOONER, Reconnect
+from horae.wire.reconnect import LONGEST_PAUSE, SOONER, Reconnect, end_task
 
 log = structlog.get_logger()
 
@@ -46,6 +47,7 @@ HASTE_PAUSE, HASTE_CONNECT, HASTE_HELLO = (
 LOG_GAP = 5.0  # seconds between two lines of the log on the same trouble
 ASK_SECONDS = 20.0
 GOODBYE_SECONDS = 3.0
+RENEW_PAUSE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,16 @@ class Credentials:
 
     identity: str  # of its data directory
     session: str  # of its process
-    token: str | None = None
+    token: str | None = None  # that it was given
     is_secure: bool = False
     authority: bytes | None = None  # PEM of who signed the server's certificate; None: those the system trusts
+    own: OwnCredential | None = None  # what it has of its own, in the place of `token`
+    certificate: bytes | None = None  # PEM, with its key: where servers ask for one
+
+    @property
+    def login(self) -> str | None:
+        """What the next line comes in with."""
+        return self.token if self.own is None else self.own.token
 
 
 class RemoteLink(ABC):
@@ -121,15 +130,22 @@ class RemoteLink(ABC):
             await stream.run(lambda: self._greet(server, stream, line))
         except LineEnded as ended:
             self._log_loss(server, ended.text, status=ended.status)
-            if not stream.is_welcome and ended.status in REFUSALS:
-                self._refusal = refusal(ended.status, ended.text)
-                self._news.set()
+            if ended.status in REFUSALS:
+                self._note_refusal(stream, refusal(ended.status, ended.text))
         except Unavailable as error:
             self._log_loss(server, error.message)
         finally:
             self._drop(stream, f"the connection to {server} broke")
             await line.close()
         return stream.is_welcome
+
+    def _note_refusal(self, stream: Stream, error: Error) -> None:
+        """One that was evicted stops, whatever it holds: nothing else would ever let it in again."""
+        if error.code == Evicted.code and self._node is not None:
+            raise evicted(self._node.name)
+        if not stream.is_welcome:
+            self._refusal = error
+            self._news.set()
 
     def _drop(self, stream: Stream, why: str) -> None:
         """Who asks next waits for another: one that has failed would refuse at once, again and again."""
@@ -161,7 +177,9 @@ class RemoteLink(ABC):
     async def _greet(self, server: str, stream: Stream, line: Line) -> None:
         """Say who we are; once welcome, the stream is for everybody."""
         assert self._node is not None
+        own = self._credentials.own
         hello = write_hello(self._node, self._credentials.identity, self.life or self._credentials.session)
+        hello.credential = "" if own is None else own.hash
         (frame,) = await stream.ask(self._in_haste(HASTE_HELLO, CONNECT_SECONDS), Urgency.BEAT, hello=hello)
         welcome = frame.welcome
         if self._spool.is_shared and not welcome.shared:
@@ -169,6 +187,9 @@ class RemoteLink(ABC):
                 f"the server {welcome.node} keeps output in a directory of its own, not in a shared store",
                 path="files", hint="start the agent without files: it sends its output to the server",
             )  # fmt: skip
+        if own is not None and welcome.credential_id:
+            own.take(welcome.credential_id)
+            log.info("credential.made", server=server)
         stream.is_welcome, stream.server, stream.room = True, welcome.node, welcome.window or wire.WINDOW
         self._terms = Terms(
             welcome.lease_seconds,
@@ -187,7 +208,29 @@ class RemoteLink(ABC):
             hint.set()  # what was announced meanwhile did not come
         log.info("server.joined", server=server, node=welcome.node, version=welcome.version)
         self._on_change("joined", server)
-        await self._serve_stream(stream, line)
+        renewal = welcome.renewal_seconds if welcome.HasField("renewal_seconds") else None
+        renewing = None
+        if own is not None and renewal is not None:
+            renewing = asyncio.create_task(self._renew(own, stream, renewal))
+        try:
+            await self._serve_stream(stream, line)
+        finally:
+            await end_task(renewing)
+
+    async def _renew(self, own: OwnCredential, stream: Stream, seconds: float) -> None:
+        """When it is time, make a new secret, and go on over a new line that comes in with it."""
+        await asyncio.sleep(seconds)
+        while True:
+            try:
+                await stream.ask(ASK_SECONDS, renew=pb.Renew(hash=own.make_next()))
+                own.take_next()
+                break
+            except Error as error:  # of the server, or of our disk: the secret that we have is good
+                log.warning("credential.unrenewed", error=error.message, retry_seconds=RENEW_PAUSE)
+                await asyncio.sleep(RENEW_PAUSE)
+        log.info("credential.renewed", server=stream.server)
+        self._hide(stream)
+        stream.leave("the agent goes on with its new secret")
 
     async def _serve_stream(self, stream: Stream, line: Line) -> None:
         """What goes on beside requests, as long as the stream lasts."""

@@ -54,6 +54,7 @@ class Stream:
         self._under_way: dict[tuple[int, int, int, int], int] = {}  # chunk → bytes
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leaving: asyncio.TimerHandle | None = None
+        self._why = "the server is stopping"  # for which it is left
         self.is_welcome = False
         self.takes_ailments = False
         self.server = ""
@@ -110,13 +111,14 @@ class Stream:
             if not future.done():
                 future.set_exception(error)
 
-    def leave(self) -> None:
+    def leave(self, why: str = "") -> None:
         """End as soon as nothing is under way, or in a moment."""
+        self._why = why = why or self._why
         loop = asyncio.get_running_loop()
         if not self._waiting or self._leaving is not None:
-            self.fail("the server is stopping")
+            self.fail(why)
         else:
-            self._leaving = loop.call_later(LINGER_SECONDS, self.fail, "the server is stopping")
+            self._leaving = loop.call_later(LINGER_SECONDS, self.fail, why)
 
     async def ask(self, seconds: float, urgency: Urgency = Urgency.REQUEST, **body: Any) -> list[pb.ServerFrame]:
         if self._failed.done():

@@ -44,6 +44,7 @@ class Certificate:
 
     chain: bytes
     key: bytes
+    client_ca: bytes | None = None  # who signs the certificates of clients; None: they need none
 
 
 class Contract(Protocol):
@@ -154,7 +155,9 @@ class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
 def _listen(server: Any, address: str, certificate: Certificate | None) -> int:
     if certificate is None:
         return int(server.add_insecure_port(address))
-    credentials = grpc.ssl_server_credentials([(certificate.key, certificate.chain)])
+    credentials = grpc.ssl_server_credentials(
+        [(certificate.key, certificate.chain)], certificate.client_ca, certificate.client_ca is not None
+    )
     return int(server.add_secure_port(address, credentials))
 
 

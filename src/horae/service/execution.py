@@ -296,17 +296,18 @@ class Execution:
         await self.take_back(node, dict(lost))
         return set(books)
 
-    async def take_back(self, node: str, running: Mapping[int, int], why: str = "") -> int:
-        """Runs with the fence under which a dead node held them: queued again, or ended when lost too often."""
-        return await self.take_back_all({node: running}, why)
+    async def take_back(self, node: str, running: Mapping[int, int], why: str = "", wait: float = 0.0) -> int:
+        """Runs with the fence under which a dead node held them: queued again, or ended when lost too often. `wait` is
+        in seconds: whoever held them may still be about to kill them."""
+        return await self.take_back_all({node: running}, why, wait)
 
-    async def take_back_all(self, dead: Mapping[str, Mapping[int, int]], why: str = "") -> int:
+    async def take_back_all(self, dead: Mapping[str, Mapping[int, int]], why: str = "", wait: float = 0.0) -> int:
         """The same for many nodes at once."""
         lost = {run_id: (fence, node) for node, running in dead.items() for run_id, fence in running.items()}
         held = await self._store.load_held(list(lost)) if lost else []
         if not held:
             return 0
-        books = _Books(await self._store.now())
+        books = _Books(await self._store.now(), loss_wait=wait)
         for h in held:
             fence, node = lost[h.run_id]
             message = lifecycle.lost_words(why or f"its agent {node} died", h.progress)
@@ -397,8 +398,10 @@ def _room(offer: Offer) -> int:
 class _Books:
     """What a batch of attempts comes to: runs that end, and runs that are tried again."""
 
-    def __init__(self, now: Moment, final: Sequence[Result] = ()) -> None:
+    def __init__(self, now: Moment, final: Sequence[Result] = (), loss_wait: float = 0.0) -> None:
+        """`loss_wait`: seconds before what was lost may begin again."""
         self.now = now
+        self._after_loss = now + round(loss_wait * SECOND) if loss_wait else None
         self.final = list(final)
         self.waiting: list[Waiting] = []
         self.jobs: dict[int, int] = {}  # run → job, of those judged
@@ -448,7 +451,7 @@ class _Books:
         elif is_refused:
             self.waiting.append(Waiting(lost, self.now + REFUSED_WAIT, begun=False))
         else:
-            self.waiting.append(Waiting(lost, None, lost=True))
+            self.waiting.append(Waiting(lost, self._after_loss, lost=True))
 
     def _judge_wait(self, result: Result, wait: Wait, held: Held) -> None:
         """One that is not over. What it waits for may have come already: the store sees that."""

@@ -119,13 +119,13 @@ def attempt_from_row(row: Row) -> Attempt:
 
 def node_from_row(row: Row) -> Node:
     (name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
-     wanted, identity, session, holder, ailment, resources, capacity, free) = row  # fmt: skip
+     wanted, identity, session, holder, ailment, resources, capacity, free, evicted_at) = row  # fmt: skip
     return Node(
         name=name, roles=tuple(from_json(roles)), kinds=tuple(from_json(kinds)), labels=tuple(from_json(labels)),
         version=version, address=address, state=NodeState(state), started_at=started_at, heartbeat_at=heartbeat_at,
         beat=beat, slots=slots, busy=busy, grpc=grpc, via=via, wanted=OperatorWish(wanted), identity=identity,
         session=session, holder=holder, ailment=ailment, resources=from_json(resources), capacity=from_json(capacity),
-        free=from_json(free),
+        free=from_json(free), evicted_at=evicted_at,
     )  # fmt: skip
 
 

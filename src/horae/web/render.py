@@ -208,6 +208,7 @@ def node(it: model.Node, segments: int) -> schemas.Node:
         render_resources(sorted(it.resources.items())),
         render_resources(sorted(it.free.items())),
         dict(sorted(it.capacity.items())),
+        when(it.evicted_at),
     )
 
 

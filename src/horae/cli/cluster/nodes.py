@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
+from horae.cli.cluster.tokens import SETTINGS, join_token
 from horae.cli.options import Argument, Option
 from horae.cli.screen import Cell, Json, Screen, between, clean, duration
-from horae.cli.session import Session, command, listing
+from horae.cli.session import SHARED, Session, command, listing, settings_command
 from horae.errors import Error
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _show_nodes(screen: Screen, nodes: list[Json]) -> None:
     rows: list[list[str | Cell]] = [
         [
             node["name"],
-            Cell(node["state"], "green" if node["state"] == "live" else "yellow"),
+            _state(node),
             Cell(node["wanted"], "" if node["wanted"] == "live" else "yellow"),
             ",".join(node["roles"]),
             ",".join(node["labels"]),
@@ -83,6 +84,12 @@ def _show_nodes(screen: Screen, nodes: list[Json]) -> None:
     for node in nodes:
         if node.get("ailment"):
             screen.line(f"{clean(node['name'])} takes nothing new: {clean(node['ailment'])}")
+
+
+def _state(node: Json) -> Cell:
+    if node.get("evicted_at"):
+        return Cell("evicted", "red")
+    return Cell(node["state"], "green" if node["state"] == "live" else "yellow")
 
 
 def _free(node: Json) -> str:
@@ -156,13 +163,18 @@ def drain(session: Session, name: NodeArgument) -> None:
     _want(session, name, "drain", "takes no new runs and gives its segments away")
 
 
+def evict(session: Session, name: NodeArgument) -> None:
+    """Send a node off for good: its tokens are revoked, its runs begin elsewhere, it does not come back by itself."""
+    _want(session, name, "evict", "is evicted: what it ran begins elsewhere when its lease is over")
+
+
 def _want(session: Session, name: str, verb: str, effect: str) -> None:
     with session.client() as client:
         node = client.json.want_node(name, verb)
     if session.as_json:
         session.screen.json(node)
     else:
-        busy = f"; {node['busy']} still running" if node["busy"] and verb != "uncordon" else ""
+        busy = f"; {node['busy']} still running" if node["busy"] and verb in ("cordon", "drain") else ""
         session.screen.line(f"{clean(name)} {effect}{busy}")
 
 
@@ -171,4 +183,8 @@ def register(app: click.Group) -> None:
     command(group, "cordon", "horae nodes cordon worker-3")(cordon)
     command(group, "uncordon", "horae nodes uncordon worker-3")(uncordon)
     command(group, "drain", "horae nodes drain worker-3")(drain)
+    command(group, "evict", "horae nodes evict worker-3")(evict)
+    settings_command(group, "join-token", "horae nodes join-token gpu-1 --label gpu", SETTINGS, shared=SHARED)(
+        join_token
+    )
     command(app, "handlers", "horae handlers --node worker-3")(handlers)

@@ -66,7 +66,7 @@ async def create(
     name: Annotated[str, Argument(metavar="NAME", help="What it is for, for people.")],
     scope: Annotated[
         str | None,
-        Option("--scope", metavar="user|agent", help="Good for the API, or for joining as --agent says."),
+        Option("--scope", metavar="user|agent|join", help="Good for the API, for an agent, or for one to join by."),
     ] = None,
     node: Annotated[
         str | None, Option("--agent", metavar="NODE", help="Good for the agent of this name; '*' is any.")
@@ -140,6 +140,48 @@ async def create(
     session.screen.line(text)
 
 
+async def join_token(
+    session: Session,
+    flags: dict[str, str],
+    node: Annotated[str, Argument(metavar="[NODE]", help="Name of the agent that joins; '*' is any.")] = "*",
+    kind: Annotated[
+        list[str] | None, Option("--kind", metavar="KIND", help="What it may take. [default: any kind]")
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        Option("--label", metavar="LABEL", help="What it may say to have; '*' is any. [default: none]"),
+    ] = None,
+    resource: Annotated[
+        list[str] | None,
+        Option("--resource", metavar="NAME=N", help="What it may offer at most; '*' is any. [default: none]"),
+    ] = None,
+    expires: Annotated[
+        str | None, Option("--expires", metavar="DURATION", help="Ends after this, 1d at most. [default: 15m]")
+    ] = None,
+    file: Annotated[
+        str | None, Option("--file", metavar="FILE", help="Write it to this new file, for its owner only.")
+    ] = None,
+    config_file: ConfigFile = None,
+) -> None:
+    """Make a token by which one agent joins, once, and gets a credential of its own.
+
+    Give it to the agent with --join, HORAE_JOIN_TOKEN or HORAE_JOIN_TOKEN_FILE.
+    """
+    with _place_for(file) as keep:
+        async with _tokens(session, flags, config_file) as tokens:
+            made = await tokens.create_token(
+                f"join {node}" if node != "*" else "join", scope="join", owner=None, expires_in=expires, node=node,
+                kinds=kind or None, labels=label or None, resources=resource or None, org=None, role=None,
+            )  # fmt: skip
+        text = made["token"] if file is None else keep(made.pop("token"))
+    if session.as_json:
+        session.screen.json(made if file is None else {**made, "file": file})
+        return
+    whom = "one agent" if node == "*" else f"the agent {clean(node)}"
+    session.screen.note(f"good once, for {whom}, until {local_time(made['expires_at'])}; it is not shown again")
+    session.screen.line(text)
+
+
 @contextmanager
 def _place_for(file: str | None) -> Iterator[Callable[[str], str]]:
     """A way to write the token to a new file that only its owner reads; gone again if there is no token."""
@@ -183,7 +225,7 @@ async def list_tokens(session: Session, flags: dict[str, str], config_file: Conf
 
 def _bounds(it: Json) -> Cell | str:
     """Return what an agent's token is good for."""
-    if it["scope"] != "agent":
+    if it["scope"] == "user":
         return ""
     if it["node"] is None:
         return Cell("unbound", "yellow")
@@ -191,7 +233,7 @@ def _bounds(it: Json) -> Cell | str:
     return "; ".join([it["node"], *([kinds] if kinds != "*" else ()), *filter(None, (labels, resources))])
 
 
-_STYLES = {"good": "green", "expired": "yellow", "revoked": "red"}
+_STYLES = {"good": "green", "expired": "yellow", "revoked": "red", "used": "dim"}
 
 
 async def revoke(
@@ -233,7 +275,9 @@ async def _tokens(session: Session, flags: dict[str, str], config_file: str | No
 def client_of(session: Session, server: str) -> Client:
     from horae.client import Client
 
-    return Client(server, session.token(), insecure=session.insecure, ca_file=session.ca_file)
+    return Client(
+        server, session.token(), insecure=session.insecure, ca_file=session.ca_file, cert_file=session.cert_file
+    )
 
 
 def refuse_both(server: str, flags: dict[str, str]) -> None:

@@ -80,18 +80,18 @@ class Spool:
 class Teller:
     """Tells of one command. Never raises: what goes wrong is a line on standard error."""
 
-    def __init__(self, url: str, spool: Spool, *, ca_file: str | None = None) -> None:
+    def __init__(self, url: str, spool: Spool, *, ca_file: str | None = None, cert_file: str | None = None) -> None:
         self._url = url.rstrip("/")
         self._spool = spool
         self._key = os.urandom(16).hex()
         self._run: int | None = None
-        self._ca_file = ca_file
+        self._ca_file, self._cert_file = ca_file, cert_file
 
     @cached_property
     def _context(self) -> ssl.SSLContext | None:
-        import ssl
+        from horae.client.address import trusted
 
-        return ssl.create_default_context(cafile=self._ca_file) if self._url.startswith("https:") else None
+        return trusted(self._ca_file, self._cert_file) if self._url.startswith("https:") else None
 
     def complain(self, words: str) -> None:
         with contextlib.suppress(OSError):

@@ -69,7 +69,7 @@ def execute(
     url = watch or os.environ.get("HORAE_WATCH") or ""
     if not words:
         raise Invalid("a command is missing", code="E_USAGE", hint="horae exec --watch URL -- ./backup.sh")
-    told = Teller(url, Spool.of_user(), ca_file=session.ca_file)
+    told = Teller(url, Spool.of_user(), ca_file=session.ca_file, cert_file=session.cert_file)
     if not url:
         told.complain("no address to tell of it: give --watch URL, or set HORAE_WATCH; the command is run all the same")
     return Wrapped(words, told, patience).run()

@@ -41,6 +41,7 @@ class NodeNote(NamedTuple):
 
 SILENT: Final = NodeNote(NodeState.GONE.value, "silent")  # it was declared so
 LEFT: Final = NodeNote(NodeState.GONE.value, "left")  # by its own word
+EVICTED: Final = NodeNote(NodeState.GONE.value, "evicted")  # by an operator
 NEW: Final = NodeNote(JOINED, "new")
 RETURNED: Final = NodeNote(JOINED, "returned")
 STOPPING: Final = NodeNote(NodeState.DRAINING.value, "stopping")

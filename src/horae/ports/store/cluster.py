@@ -21,11 +21,12 @@ class Nodes(Protocol):
     async def register_node(self, node: Node, *, session: int | None = None, line: str = "") -> int:
         """Appear, or appear anew: state live, beat moved, the next session, which is answered. With `session`, only if
         that is the present one (0: there is no such node), or `line` itself took the present one: then that is answered
-        again, because the answer to a registration may be lost, and what was sent twice may come late."""
+        again, because the answer to a registration may be lost, and what was sent twice may come late. One that was
+        evicted raises Evicted."""
 
     async def open_lines(self, lines: Sequence[NewLine]) -> list[int | None]:
         """Remote agents go on over new lines: answers the next session of each. 0 when there is no such node, None when
-        it is a living one of another identity."""
+        it is a living one of another identity, -1 when it was evicted."""
 
     async def beat(
         self,
@@ -59,6 +60,13 @@ class Nodes(Protocol):
 
     async def want_node(self, name: str, wanted: OperatorWish) -> bool:
         """What an operator wants of a node (see Node.wanted), also when it comes back; False if unknown."""
+
+    async def evict_node(self, name: str, at: Moment) -> dict[int, int] | None:
+        """Declare a node gone that may not come back, and revoke the tokens that are good for it alone; answers run →
+        fence of everything it holds. None when there is no such node."""
+
+    async def readmit_node(self, name: str) -> None:
+        """Let a node that was evicted come back, if it can."""
 
     async def note_ailment(self, name: str, ailment: str, *, session: int | None = None) -> None:
         """What the machine of a node is short of (see Node.ailment), until it is told otherwise or joins anew. What

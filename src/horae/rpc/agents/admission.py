@@ -18,7 +18,7 @@ import grpc
 import structlog
 
 from horae import wire
-from horae.core.model import Token
+from horae.core.model import JOIN, Token
 from horae.core.signs import NewLine, Terms
 from horae.core.work.catalogues import HandlerList
 from horae.errors import Denied, Error, Invalid, NotFound, Unavailable
@@ -33,6 +33,7 @@ from horae.rpc.agents.intake import DEFAULT_LIMITS, Limits
 from horae.rpc.agents.naming import Naming
 from horae.rpc.agents.session import HELLO_SECONDS, LEAVE_SECONDS, Session
 from horae.rpc.callers import address_of
+from horae.service.access.agents import AgentAccess
 from horae.service.access.bounds import refuse_beyond
 from horae.service.batching import Coalescer
 from horae.service.execution import Execution, ExecutionStore
@@ -43,6 +44,7 @@ log = structlog.get_logger()
 
 TOPICS: tuple[Topic, ...] = ("runs", "cancel")  # of which an agent is told
 PROVE_SECONDS = 3.0  # between two looks whether the tokens of all lines are still good
+MAY_NOT = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 TELL_SECONDS = 1.5  # that an agent gets to tell of its handlers: less than whoever asked waits
 
 Admit = Callable[[str | None, str], Awaitable[Token | None]]  # token, peer → what it is good for, if that is bounded
@@ -67,19 +69,21 @@ class Agents:
         needs_no_token: Callable[[Any], bool] = lambda _: False,
         still_good: StillGood | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        credentials: AgentAccess | None = None,
     ) -> None:
         """`admit` judges tokens; None where everybody who gets here may come in. `needs_no_token` judges the context of
         a stream of gRPC that came without one, `still_good` the tokens of open lines, again and again. `limits` bound
-        what is stored of one attempt."""
+        what is stored of one attempt. `credentials` are those of agents that join by themselves."""
         self._hints = WorkHints(store, queue, clock)
         self._server = ServerParts(
-            execution, store, queue, files, clock, self._hints, node, terms, limits, Naming(files)
+            execution, store, queue, files, clock, self._hints, node, terms, limits, Naming(files), credentials
         )
         self._clock, self._node, self._version, self.terms = clock, node, version, terms
         self._admit, self._needs_no_token = admit, needs_no_token
         self._sessions: dict[str, Session] = {}
         self._lines = Coalescer(store.open_lines)  # of a crowd that comes at once, when another server has stopped
         self._still_good = still_good
+        self._credentials = credentials
         self._background: list[asyncio.Task[None]] = []  # while there are sessions
         self._is_empty = asyncio.Event()
         self._is_empty.set()
@@ -100,12 +104,18 @@ class Agents:
             return
         except Refused as refused:
             log.warning("agent.refused", peer=context.peer(), status=refused.status.name, error=refused.message)
+            await self._note_refusal(context, refused)
             await context.abort(refused.status, refused.message)
             return
         refused_later = await self._serve(session)
         if refused_later is not None:
             log.warning("agent.dropped", node=session.node.name, error=refused_later.message)
             await context.abort(refused_later.status, refused_later.message)
+
+    async def _note_refusal(self, context: Any, refused: Refused) -> None:
+        code = refused.message.partition(":")[0]
+        if self._credentials is not None and refused.status in MAY_NOT and code.startswith("E_"):
+            await self._credentials.refuse(refused.node, address_of(context.peer()), code)
 
     async def _serve(self, session: Session) -> Refused | None:
         name = session.node.name
@@ -148,10 +158,14 @@ class Agents:
             node = read_hello(hello, via=self._node, now=self._clock.now())
             if token is not None and token.bounds is not None:
                 refuse_beyond(token.bounds, node)
+            token, joined = await self._redeemed(token, hello, address_of(context.peer()))
         except Invalid as error:
             raise invalid(error.message) from error
         except Denied as error:
-            raise Refused(grpc.StatusCode.PERMISSION_DENIED, f"{error.code}: {error.message}") from error
+            text = f"{error.code}: {error.message}"
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, text, hello.node[:128]) from error
+        except Unavailable as error:
+            raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
         session = Session(
             self._server, context, node, hello.session, topics, token, dict(hello.capacity),
             tells_handlers=hello.handlers,
@@ -161,10 +175,21 @@ class Agents:
             protocol=protocol, node=self._node, version=self._version, lease_seconds=self.terms.lease_seconds,
             heartbeat_seconds=self.terms.heartbeat_seconds, window=wire.WINDOW, files=True,
             shared=self._server.files.is_shared, ailments=True, installation=self.terms.installation,
-            trace_ratio=self.terms.trace_ratio,
+            trace_ratio=self.terms.trace_ratio, credential_id=joined,
+            renewal_seconds=await self._credentials.renewal_in(token) if self._credentials is not None else None,
         )  # fmt: skip
         session.send(pb.ServerFrame(id=frame.id, welcome=welcome), Urgency.BEAT)
         return session
+
+    async def _redeemed(self, token: Token | None, hello: pb.Hello, peer: str) -> tuple[Token | None, int]:
+        """Return the token that a line has from now on, and, of one that has joined by it, its id."""
+        if token is None or token.scope != JOIN:
+            return token, 0
+        if self._credentials is None or not hello.credential:
+            raise Denied("a join token makes a credential: this agent is too old for it", code="E_JOIN_TOKEN")
+        credential = await self._credentials.redeem(token, hello.node, hello.credential, peer)
+        log.info("agent.joined", node=hello.node, token=token.id, credential=credential.id)
+        return credential, credential.id
 
     async def _make_room(self, session: Session) -> int:
         """One name, one living agent: the same process may come again, a stranger may not. A process that was
@@ -180,6 +205,8 @@ class Agents:
             number = await self._lines.add(NewLine(node.name, node.identity, self._node, session.link.line))
             if number is None:
                 raise _taken(node.name)
+            if number < 0:
+                raise _evicted(node.name)
         except Unavailable as error:
             raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
         if there is not None:
@@ -225,6 +252,10 @@ async def _admitted(context: Any, admit: Admit | None) -> Token | None:
 
 def _token_ended() -> Refused:
     return Refused(grpc.StatusCode.UNAUTHENTICATED, "E_JOIN_TOKEN: the token of this agent was revoked or has expired")
+
+
+def _evicted(name: str) -> Refused:
+    return Refused(grpc.StatusCode.PERMISSION_DENIED, f"E_EVICTED: the node {name} was evicted by an operator")
 
 
 def _taken(name: str) -> Refused:

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from horae.core.model import Node, Phase
+from horae.core.model import Node, Phase, Token
 from horae.core.runs.holdings import Holding
 from horae.core.runs.orders import Assignment, Result
 from horae.core.signs import Terms
@@ -28,6 +28,7 @@ from horae.rpc.agents.frames import MAX_LIST, assignments, check_ids, done, inva
 from horae.rpc.agents.hints import WorkHints
 from horae.rpc.agents.intake import Limits
 from horae.rpc.agents.naming import Naming
+from horae.service.access.agents import AgentAccess
 from horae.service.execution import Execution, ExecutionStore, LocalLink
 from horae.service.results import make_sound
 from horae.wire.generated import agents_pb2 as pb
@@ -51,6 +52,7 @@ class ServerParts:
     terms: Terms
     limits: Limits  # of what is stored of one attempt
     naming: Naming
+    credentials: AgentAccess | None  # of agents that join by themselves
 
 
 class Answers:
@@ -66,12 +68,16 @@ class Answers:
         claims: Collection[asyncio.Task[Any]],
         *,
         hints_runs: bool,
+        token: Token | None = None,
+        peer: str = "",
     ) -> None:
-        """`claims` are under way. `hints_runs`: whether this agent is told of queued runs here."""
+        """`claims` are under way. `token` is what it came in with, from `peer`. `hints_runs`: whether this agent is
+        told of queued runs here."""
         self._server, self._link, self._node, self._attempts = server, link, node, attempts
         self._send_hint = send_hint
         self._claims = claims
         self._hints_runs = hints_runs
+        self._token, self._peer = token, peer
         self._kinds = frozenset(node.kinds)
         self._is_held_back = False  # it asked for more than it could take before its results were here
 
@@ -96,6 +102,12 @@ class Answers:
             return [pb.ServerFrame(beat=pb.BeatAnswer(retired=True))]
         cancel = [pb.Held(run_id=run_id, fence=fence) for run_id, fence in answer.cancel]
         return [pb.ServerFrame(beat=pb.BeatAnswer(cancel=cancel, wanted=answer.wanted, in_doubt=answer.in_doubt))]
+
+    async def _on_renew(self, renew: pb.Renew) -> list[pb.ServerFrame]:
+        if self._token is None or self._server.credentials is None:
+            raise invalid("only an agent that joined by itself has a credential to renew")
+        await self._server.credentials.renew(self._token, self._node.name, renew.hash, self._peer)
+        return [done()]
 
     # ── claims ──
     async def _on_claim(self, claim: pb.Claim) -> list[pb.ServerFrame]:

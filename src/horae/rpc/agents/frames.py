@@ -22,9 +22,10 @@ MAX_LIST = 100_000  # ids in one request
 class Refused(Exception):
     """The stream ends with this status."""
 
-    def __init__(self, status: grpc.StatusCode, message: str) -> None:
+    def __init__(self, status: grpc.StatusCode, message: str, node: str = "") -> None:
+        """`node` is who it says to be, where that is known."""
         super().__init__(message)
-        self.status, self.message = status, message
+        self.status, self.message, self.node = status, message, node
 
 
 class Over(Exception):

@@ -17,13 +17,14 @@ import grpc
 from horae import wire
 from horae.core.model import Node, Token
 from horae.core.work.catalogues import HandlerList
-from horae.errors import Error, Superseded, Unavailable
+from horae.errors import Error, Evicted, Superseded, Unavailable
 from horae.ports.transport import Topic
 from horae.rpc.agents.answers import Answers, ServerParts
 from horae.rpc.agents.attempts import HeldAttempts
 from horae.rpc.agents.chunks import ChunkQueue
 from horae.rpc.agents.frames import Over, Refused, failure, read_frame
 from horae.rpc.agents.intake import Intake
+from horae.rpc.callers import address_of
 from horae.service.execution import LocalLink
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.generated.handlers_pb2 import ListHandlers
@@ -67,8 +68,9 @@ class Session:
         attempts = HeldAttempts(server.store, server.clock, intake, node, capacity, fresh=fresh)
         self._chunks = ChunkQueue(intake, attempts, node.name)
         self._answers = Answers(
-            server, self.link, node, attempts, self._send_hint, self._claims, hints_runs="runs" in topics
-        )
+            server, self.link, node, attempts, self._send_hint, self._claims, hints_runs="runs" in topics,
+            token=token, peer=address_of(context.peer()),
+        )  # fmt: skip
         self._heard_at = server.clock.elapsed()
         self._tells_handlers = tells_handlers
         self._told: asyncio.Future[HandlerList] | None = None  # while its handlers are asked for
@@ -174,6 +176,8 @@ class Session:
                 answers = await self._answers.answer(body, getattr(frame, body))
         except Superseded as error:
             raise Refused(grpc.StatusCode.ABORTED, f"{error.code}: {error.message}") from error
+        except Evicted as error:
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, f"{error.code}: {error.message}") from error
         except Error as error:
             answers = [failure(error)]
         except TimeoutError:

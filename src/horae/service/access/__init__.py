@@ -8,6 +8,8 @@ What must stay true:
 - Without the store nobody new is let in: the check raises Unavailable.
 - Strangers cost little: after `TRIES` wrong tokens within `WINDOW` seconds, a peer's tokens are looked up only
   if they were known before. So those who share its address and work already go on working. Memory is bounded.
+- The secret of an agent that joined by itself is replaced now and then: the one before is good until the new one was
+  used once (agents.py).
 - A token that was made by another has its owner, may do no more, and ends with it; so does a session. The token of a
   user may do no more than that user, now.
 - No secret is logged.
@@ -18,17 +20,18 @@ Expiry is judged by this node's clock, revocation needs none.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
 
 from horae.core.identity import LOCAL, Principal, Session, User, UserKind, role_of
-from horae.core.model import DEFAULT_ORG, SECOND, Bounds, Token
+from horae.core.model import DEFAULT_ORG, JOIN, SECOND, Bounds, Token
 from horae.core.roles import Role, is_within
-from horae.errors import Denied, NotFound, Unauthenticated
+from horae.errors import Denied, NotFound, Unauthenticated, evicted
 from horae.ports.clock import Clock
+from horae.ports.store.cluster import Nodes
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.tokens import Tokens
 from horae.ports.store.users import Sessions as SessionStore
@@ -57,7 +60,7 @@ HOW_TO_LOG_IN = (
 log = structlog.get_logger(__name__)
 
 
-class AccessStore(Tokens, Users, SessionStore, StoreClock, Protocol):
+class AccessStore(Tokens, Nodes, Users, SessionStore, StoreClock, Protocol):
     """Who may come in, and until when."""
 
 
@@ -180,6 +183,10 @@ class Access:
         log.info("token.revoked", id=token.id, name=token.name, scope=token.scope, owner=token.owner)
         return token
 
+    def doubt_agents(self) -> None:
+        """Tokens of agents have changed: here it counts at once."""
+        self._known.doubt(lambda token: token.scope != "user")
+
     def doubt_user(self, user_id: int) -> None:
         """What is known of a user has changed: here it counts at once."""
         self._users.doubt(lambda user: user.id == user_id)
@@ -193,9 +200,11 @@ class Access:
         )
 
     def state_of(self, token: Token) -> str:
-        """good, expired or revoked."""
+        """good, expired, revoked, or, of one to join by, used."""
         if token.revoked_at is not None:
             return "revoked"
+        if token.used_at is not None:
+            return "used"
         return "good" if token.expires_at is None or self._clock.now() < token.expires_at else "expired"
 
     # ── checking ──
@@ -230,9 +239,11 @@ class Access:
         kind, number, secret = parts
         if kind == "s":
             return await self._prove_session(number, secret, peer) if scope == SESSION else None
-        token = await self._look_up(number, peer)
-        if not is_secret_of(secret, token.hash if token else None) or token is None or token.scope[0] != kind:
+        token = await self._find(number, peer, lambda hash: is_secret_of(secret, hash))
+        if token is None or token.scope[0] != kind:
             return None
+        if scope in (token.scope, JOIN):
+            await self._refuse_evicted(token)
         if self.state_of(token) == "good" and token.scope != ("user" if scope == SESSION else scope):
             raise Denied(
                 f"this token is for {_USE[token.scope]}, not for {_USE[scope]}",
@@ -241,8 +252,32 @@ class Access:
             )
         return await self._of_token(token)
 
+    async def _find(self, token_id: int, peer: str, is_right: Callable[[str], bool]) -> Token | None:
+        """Return the token whose hash is right, with that one: of an agent, it may be the next, which takes the place
+        of the other by being used; and what is remembered of that may be too old to know it."""
+        token = _with_right_hash(await self._look_up(token_id, peer), is_right)
+        known = self._known.find(token_id)
+        if token is None and known is not None and known.value is not None and known.value.renewed_at is not None:
+            self._guessers.refuse(peer)
+            self._known.forget(token_id)
+            token = _with_right_hash(await self._look_up(token_id, peer), is_right)
+        if token is not None and token.hash == token.next_hash:
+            token = replace(token, next_hash=None, renewed_at=await self._store.now())
+            await self._store.confirm_token(token.id, token.hash, token.renewed_at or 0)
+            self._known.forget(token.id)
+            log.info("credential.renewed", id=token.id, name=token.name)
+        return token
+
+    async def _refuse_evicted(self, token: Token) -> None:
+        """Whoever has the right secret may know why it is good no more."""
+        if token.revoked_at is None or token.bounds is None:
+            return
+        node = await within(LOOK_UP_SECONDS, self._store.get_node(token.bounds.node))
+        if node is not None and node.evicted_at is not None:
+            raise evicted(node.name)
+
     async def _of_token(self, token: Token) -> Admitted | None:
-        if self.state_of(token) != "good":
+        if self.state_of(token) not in ("good", "used"):
             return None
         user = None
         if token.user_id is not None:
@@ -268,13 +303,16 @@ class Access:
         return Admitted(Principal(user.name, session.org, role, user.id, via), None, session)
 
     async def check_proof(self, proof: Proof, scope: str, peer: str) -> Token:
-        """As check, where the token itself was not sent, but a proof that it is there."""
-        token = await self._look_up(proof.token_id, peer)
-        is_right = hmac.compare_digest(code_of(token.hash if token else NO_HASH, proof.message), proof.code)
-        if token is None or not is_right or token.scope != scope or self.state_of(token) != "good":
-            self._guessers.count(peer)
-            raise _refused(scope)
-        return token
+        """As check, where the token itself was not sent, but a proof that it is there; one to join by will do."""
+        token = await self._find(
+            proof.token_id, peer, lambda hash: hmac.compare_digest(code_of(hash, proof.message), proof.code)
+        )
+        if token is not None and token.scope in (scope, JOIN):
+            await self._refuse_evicted(token)
+            if self.state_of(token) in ("good", "used"):
+                return token
+        self._guessers.count(peer)
+        raise _refused(scope)
 
     async def still_good(self, token_ids: Collection[int]) -> set[int]:
         """Return those of them that are good now, by one question for all: what is remembered may be old."""
@@ -300,21 +338,30 @@ class Access:
         return user
 
 
+def _with_right_hash(token: Token | None, is_right: Callable[[str], bool]) -> Token | None:
+    """An unknown one takes as long."""
+    if is_right(token.hash if token else NO_HASH):
+        return token
+    if token is not None and token.next_hash is not None and is_right(token.next_hash):
+        return replace(token, hash=token.next_hash)
+    return None
+
+
 def _principal(token: Token, role: Role) -> Principal:
     via = f"agent {token.bounds.node}" if token.bounds else f"token {token.id}"
     return Principal(token.owner, token.org, role, token.user_id, via)
 
 
-_USE = {"user": "the HTTP API", "agent": "joining as an agent"}
+_USE = {"user": "the HTTP API", "agent": "agents", JOIN: "joining as an agent, once"}
 _USE[SESSION] = _USE["user"]
 
 
 def _refused(scope: str) -> Unauthenticated:
-    if scope == "agent":
+    if scope in ("agent", JOIN):
         return Unauthenticated(
-            "an agent needs a join token that is known, not revoked and not expired",
+            "an agent needs a token that is known, not revoked and not expired",
             code="E_JOIN_TOKEN",
-            hint="make one with `horae token create NAME --agent NODE --file F`, and give it with --token-file F",
+            hint="make one with `horae nodes join-token NODE`, and start the agent with --join",
         )
     return Unauthenticated(
         "this needs a token that is known, not revoked and not expired",

@@ -1,6 +1,6 @@
 """Secrets that we make: their text, their hash, and what the store said of them for a while.
 
-    horae_u_12_kQ3v…   `u` user or `a` agent, the id it is looked up by, then 256 random bits
+    horae_u_12_kQ3v…   `u` user, `a` agent or `j` to join by, the id it is looked up by, then 256 random bits
     horae_s_7_pW0a…    a session of a browser
     horae_i_3_Zx81…    an invitation to set a password
     horae_d_9_b7Qk…    a program that waits to be let in
@@ -30,7 +30,7 @@ WINDOW = 60.0  # seconds
 PEERS = 4096  # whose failures are remembered
 NO_HASH = "0" * 64
 
-_TEXT = re.compile(r"horae_([uasid])_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
+_TEXT = re.compile(r"horae_([uajsid])_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
 
 T = TypeVar("T")
 

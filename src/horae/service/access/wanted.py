@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from horae.core.fields import Fields, Problems, fields_of, shown
-from horae.core.model import ANY, LARGEST_ORG, SCOPES, Bounds
+from horae.core.model import ANY, JOIN, LARGEST_ORG, SCOPES, Bounds
 from horae.core.policy import resources
 from horae.core.roles import Role
 
 DEFAULT_SECONDS = 90 * 86_400.0  # that a user's token is good for; one of an agent, until it is revoked
+JOIN_SECONDS = 900.0  # that one to join by is good for
+MOST_JOIN_SECONDS = 86_400.0
 NEVER = "never"
 BOUNDS = ("node", "kinds", "labels", "resources")  # fields of an agent's token
+OF_AGENTS = ("agent", JOIN)
 MAX_BOUNDS = 64  # of each
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -36,8 +39,8 @@ class Wanted:
 
 def parse_token(document: Any) -> Wanted:
     """{name, scope?, owner?, expires_in?, org?, role?, node?, kinds?, labels?, resources?}: a token is the user's and
-    good for 90 days, one of an agent until it is revoked, unless said. The last four are for an agent, which needs the
-    first of them and has no organisation: it works for all."""
+    good for 90 days, one of an agent until it is revoked, one to join by for 15 minutes, unless said. The last four are
+    for an agent, which needs the first of them and has no organisation: it works for all."""
     problems = Problems()
     fields = fields_of(document, "", problems, "an object expected")
     if fields is None:
@@ -49,24 +52,31 @@ def parse_token(document: Any) -> Wanted:
     name, scope, owner = fields.handle("name") or "", fields.text("scope") or "user", fields.handle("owner")
     if scope not in SCOPES:
         fields.fault("scope", "E_ENUM", f"must be one of {', '.join(SCOPES)}, got {shown(scope)}")
-    if fields.values.get("expires_in") == NEVER:
-        expires_in = None
-    else:
-        expires_in = fields.seconds("expires_in", None if scope == "agent" else DEFAULT_SECONDS, 1)
+    expires_in = _read_expiry(fields, scope)
     bounds = _read_bounds(fields, scope)
     org = fields.number("org", None, 1, LARGEST_ORG, whole=True)
-    if scope == "agent" and org is not None:
+    if scope in OF_AGENTS and org is not None:
         fields.fault("org", "E_FIELD_CONFLICT", "an agent works for every organisation", "leave org out")
     role = _read_role(fields, scope)
     problems.raise_any()
     return Wanted(name, scope, owner, expires_in, bounds, org, role)
 
 
+def _read_expiry(fields: Fields, scope: str) -> float | None:
+    usual = {"agent": None, JOIN: JOIN_SECONDS}.get(scope, DEFAULT_SECONDS)
+    if scope != JOIN and fields.values.get("expires_in") == NEVER:
+        return None
+    seconds: float | None = fields.seconds("expires_in", usual, 1)
+    if scope == JOIN and seconds is not None and seconds > MOST_JOIN_SECONDS:
+        fields.fault("expires_in", "E_RANGE", "a token to join by is good for 1d at most", "leave it out: 15m")
+    return seconds
+
+
 def _read_role(fields: Fields, scope: str) -> Role | None:
     role = fields.text("role")
     if role is None:
         return None
-    if scope == "agent":
+    if scope in OF_AGENTS:
         fields.fault("role", "E_FIELD_CONFLICT", "an agent has no role: it does what runs ask for", "leave role out")
     if role not in set(Role):
         fields.fault("role", "E_ENUM", f"must be one of {', '.join(Role)}, got {shown(role)}")
@@ -75,7 +85,7 @@ def _read_role(fields: Fields, scope: str) -> Role | None:
 
 
 def _read_bounds(fields: Fields, scope: str) -> Bounds | None:
-    if scope != "agent":
+    if scope not in OF_AGENTS:
         for name in BOUNDS:
             if name in fields.values:
                 fields.fault(name, "E_FIELD_CONFLICT", "only the token of an agent has it", "give scope: agent too")

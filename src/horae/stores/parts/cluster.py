@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from horae.core.model import SEGMENTS, Lease, Moment, Node, NodeState, OperatorWish
-from horae.core.runs.endings import ASKED, LEFT, NEW, RETURNED, SILENT, STOPPING, NodeNote
+from horae.core.runs.endings import ASKED, EVICTED, LEFT, NEW, RETURNED, SILENT, STOPPING, NodeNote
 from horae.core.runs.holdings import Holding
 from horae.core.signs import Beat, Sign
-from horae.errors import Superseded
+from horae.errors import Error, Superseded, evicted
 from horae.stores.database import Database, Steps
 from horae.stores.rows import Row, encode, node_from_row, node_values
 
@@ -32,18 +32,18 @@ class NodePart(Database):
     """Processes of the cluster."""
 
     async def register_node(self, node: Node, *, session: int | None = None, line: str = "") -> int:
-        def steps() -> Steps[int | None]:
+        def steps() -> Steps[int | Error]:
             known = yield from self._hold_node(node.name)
             rows = yield "register_node", *node_values(node), line, session
             if not rows:
-                return None
+                return superseded(node.name) if known[0][2] is None else evicted(node.name)
             if not known or known[0][0] != NodeState.LIVE:
                 yield from self._note_nodes([node.name], RETURNED if known else NEW)
             return int(rows[0][0])
 
         taken = await self._transact(steps)
-        if taken is None:
-            raise superseded(node.name)
+        if isinstance(taken, Error):
+            raise taken
         return taken
 
     async def retire_node(self, name: str, state: NodeState, *, session: int | None = None) -> None:
@@ -58,7 +58,8 @@ class NodePart(Database):
             raise superseded(name)
 
     def _hold_node(self, name: str) -> Steps[Sequence[Row]]:
-        """Return its state and what is wanted of it, if it is there; nobody else changes it meanwhile."""
+        """Return its state, what is wanted of it, and since when it is evicted, if it is there; nobody else changes it
+        meanwhile."""
         yield "hold_node", name
         return (yield "lock_node", name)
 
@@ -112,6 +113,22 @@ class NodePart(Database):
             return bool(rows)
 
         return await self._transact(steps)
+
+    async def evict_node(self, name: str, at: Moment) -> dict[int, int] | None:
+        def steps() -> Steps[dict[int, int] | None]:
+            known = yield from self._hold_node(name)
+            rows = yield "evict_node", name, at
+            if not rows:
+                return None
+            yield "revoke_tokens_of", name, at
+            if known[0][0] != NodeState.GONE:
+                yield from self._note_nodes([name], EVICTED)
+            return {run_id: fence for _, run_id, fence in (yield "load_running_of", self._list([name]))}
+
+        return await self._transact(steps)
+
+    async def readmit_node(self, name: str) -> None:
+        await self._put("readmit_node", name)
 
     async def note_ailment(self, name: str, ailment: str, *, session: int | None = None) -> None:
         await self._put("note_ailment", name, ailment, session)

@@ -11,7 +11,8 @@ ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, kinds = excluded.kinds,
   session = nodes.session + CASE WHEN nodes.line = $16 AND nodes.line <> '' AND nodes.session <> CAST($17 AS bigint)
     THEN 0 ELSE 1 END,
   state = 'live', beat = nodes.beat + 1, busy = 0, ailment = ''
-WHERE CAST($17 AS bigint) IS NULL OR nodes.session = CAST($17 AS bigint) OR (nodes.line = $16 AND nodes.line <> '')
+WHERE nodes.evicted_at IS NULL
+  AND (CAST($17 AS bigint) IS NULL OR nodes.session = CAST($17 AS bigint) OR (nodes.line = $16 AND nodes.line <> ''))
 RETURNING session;
 
 -- note_ailment --
@@ -24,6 +25,14 @@ SELECT 'node', CAST($2 AS text) || name, heartbeat_at FROM nodes WHERE name IN {
 -- want_node --
 UPDATE nodes SET wanted = $2 WHERE name = $1 RETURNING name;
 
+-- evict_node --
+-- The first time stands. Nobody has its name any more.
+UPDATE nodes SET state = 'gone', beat = beat + 1, holder = '', evicted_at = coalesce(evicted_at, $2)
+WHERE name = $1 RETURNING name;
+
+-- readmit_node --
+UPDATE nodes SET evicted_at = NULL WHERE name = $1 AND evicted_at IS NOT NULL RETURNING name;
+
 -- retire_node --
 -- One that is gone by its own word leaves its name to nobody; one that was declared gone may still have it.
 UPDATE nodes SET state = $2, beat = beat + 1, holder = CASE WHEN $2 = 'gone' THEN '' ELSE holder END
@@ -31,12 +40,12 @@ WHERE name = $1 AND (CAST($3 AS bigint) IS NULL OR session = CAST($3 AS bigint))
 
 -- list_nodes [beat] --
 SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
-  wanted, identity, session, holder, ailment, resources, capacity, free
+  wanted, identity, session, holder, ailment, resources, capacity, free, evicted_at
 FROM nodes ORDER BY name;
 
 -- get_node [beat] --
 SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
-  wanted, identity, session, holder, ailment, resources, capacity, free
+  wanted, identity, session, holder, ailment, resources, capacity, free, evicted_at
 FROM nodes WHERE name = $1;
 
 -- get_lease [beat] --

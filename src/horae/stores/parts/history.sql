@@ -68,7 +68,7 @@ DELETE FROM due WHERE trigger_id IN {ids} AND next_at = 9223372036854775807;
 
 -- drop_nodes --
 -- Names of nodes that were gone long ago; what they held was taken back when they went.
-DELETE FROM nodes WHERE state = 'gone' AND heartbeat_at < $1
+DELETE FROM nodes WHERE state = 'gone' AND evicted_at IS NULL AND heartbeat_at < $1
   AND NOT EXISTS (SELECT 1 FROM live l WHERE l.state = {running} AND l.node = nodes.name)
 RETURNING name;
 

@@ -8,7 +8,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('node ' || $1::text, 0));
 
 -- lock_node --
 -- Asked after it is held, so that whoever had it before is seen. Beats and claims lock the row, and wait.
-SELECT state, wanted FROM nodes WHERE name = $1 FOR NO KEY UPDATE;
+SELECT state, wanted, evicted_at FROM nodes WHERE name = $1 FOR NO KEY UPDATE;
 
 -- bury_nodes --
 -- Only what was seen to stand still, and only by whom the lead belongs to. Locked in order, as beats and claims do.
@@ -28,13 +28,20 @@ FROM x WHERE n.name = ANY(ARRAY(SELECT name FROM o)) AND n.name = x.name AND n.b
 WITH x AS (
   SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS t(name, identity, via, line)
 ), o AS MATERIALIZED (
-  SELECT name FROM nodes WHERE name = ANY($1::text[]) ORDER BY name FOR NO KEY UPDATE
+  SELECT name, evicted_at FROM nodes WHERE name = ANY($1::text[]) ORDER BY name FOR NO KEY UPDATE
 ), u AS (
   UPDATE nodes n SET via = x.via, line = x.line, session = n.session + 1
   FROM x WHERE n.name = ANY(ARRAY(SELECT name FROM o)) AND n.name = x.name AND (n.identity = x.identity OR n.state = 'gone')
+    AND n.evicted_at IS NULL
   RETURNING n.name, n.session
 )
-SELECT name, session FROM u UNION ALL SELECT name, NULL FROM o WHERE name NOT IN (SELECT name FROM u);
+SELECT name, session FROM u
+UNION ALL SELECT name, CASE WHEN evicted_at IS NOT NULL THEN -1 END FROM o WHERE name NOT IN (SELECT name FROM u);
+
+-- revoke_tokens_of --
+-- Those that are good for this node alone.
+UPDATE tokens SET revoked_at = coalesce(revoked_at, $2)
+WHERE scope IN ('agent', 'join') AND CAST(bound AS json) ->> 'node' = $1;
 
 -- beat --
 -- Many at once; their rows are locked in order, as claims lock them. Rows of (number, 0, beat, wanted, [count, digest])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from typing import cast
 
 from horae.core.model import Lease
 from horae.core.signs import Beat, NewLine, Sign
@@ -25,8 +26,10 @@ class SqliteCluster(SqliteDatabase, NodePart, LeasePart):
 
     def _open_line(self, connection: sqlite3.Connection, line: NewLine) -> int | None:
         opened = self._run(connection, "open_line", *line).fetchone()
-        is_known = opened is not None or self._run(connection, "session_of", line.name).fetchone() is not None
-        return int(opened[0]) if opened is not None else None if is_known else 0
+        if opened is not None:
+            return int(opened[0])
+        refused = self._run(connection, "line_refused", line.name).fetchone()
+        return 0 if refused is None else cast("int | None", refused[0])
 
     async def _beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
         def write(connection: sqlite3.Connection) -> list[Beat | Superseded | None]:

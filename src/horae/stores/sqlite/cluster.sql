@@ -7,7 +7,7 @@ SELECT 1;
 SELECT $1;
 
 -- lock_node --
-SELECT state, wanted FROM nodes WHERE name = $1;
+SELECT state, wanted, evicted_at FROM nodes WHERE name = $1;
 
 -- beat --
 UPDATE nodes SET beat = beat + 1, busy = $2, heartbeat_at = $3, free = COALESCE($5, free)
@@ -22,7 +22,14 @@ WHERE EXISTS (SELECT 1 FROM json_each($1) x WHERE x.value ->> 0 = nodes.name AND
 
 -- open_line --
 UPDATE nodes SET via = $3, line = $4, session = session + 1
-WHERE name = $1 AND (identity = $2 OR state = 'gone') RETURNING session;
+WHERE name = $1 AND (identity = $2 OR state = 'gone') AND evicted_at IS NULL RETURNING session;
+
+-- line_refused --
+SELECT CASE WHEN evicted_at IS NOT NULL THEN -1 END FROM nodes WHERE name = $1;
+
+-- revoke_tokens_of --
+-- Those that are good for this node alone.
+UPDATE tokens SET revoked_at = coalesce(revoked_at, $2) WHERE scope IN ('agent', 'join') AND bound ->> '$.node' = $1;
 
 -- session_of --
 SELECT -1, session, state FROM nodes WHERE name = $1;

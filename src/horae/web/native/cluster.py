@@ -41,6 +41,8 @@ class Cluster:
                needs=Permission.CLUSTER),
             op("POST", "/v1/nodes/{name}/drain", self.drain, "cluster", "Empty a node", "Node",
                needs=Permission.CLUSTER),
+            op("POST", "/v1/nodes/{name}/evict", self.evict, "cluster", "Send a node off for good", "Node",
+               needs=Permission.CLUSTER),
             op("GET", "/v1/handlers", self.list_handlers, "cluster", "List Python handlers", "HandlerPage",
                params=(params.text("node", "Handlers of this node.", 200),)),
             op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),
@@ -58,15 +60,23 @@ class Cluster:
         return await self._want(request, OperatorWish.CORDONED)
 
     async def uncordon(self, request: http.Request) -> http.Answer:
-        return await self._want(request, OperatorWish.LIVE)
+        """One that was evicted may come back too, if what it logs in with is still good."""
+        return await self._show(await self._nodes.uncordon(request.scope["path_params"]["name"]))
 
     async def drain(self, request: http.Request) -> http.Answer:
         """It takes no new runs and gives its segments away; what runs there goes on to its end. This holds, also
         when the node restarts, until it is uncordoned."""
         return await self._want(request, OperatorWish.DRAINED)
 
+    async def evict(self, request: http.Request) -> http.Answer:
+        """It is gone at once, and so are the tokens that are good for it alone: every node refuses it within 5 seconds,
+        and it does not come back by itself. What it ran is lost, and begins elsewhere when its lease is over."""
+        return await self._show(await self._nodes.evict(request.scope["path_params"]["name"]))
+
     async def _want(self, request: http.Request, wanted: OperatorWish) -> http.Answer:
-        node = await self._nodes.want(request.scope["path_params"]["name"], wanted)
+        return await self._show(await self._nodes.want(request.scope["path_params"]["name"], wanted))
+
+    async def _show(self, node: model.Node) -> http.Answer:
         (shown,) = render.nodes([node], await self._insight.segments())
         return http.reply(200, shown)
 

@@ -6,7 +6,7 @@ from horae import schemas
 from horae.core.rights import refuse_without
 from horae.core.roles import Permission
 from horae.service import Services
-from horae.service.access.wanted import parse_token
+from horae.service.access.wanted import OF_AGENTS, parse_token
 from horae.web import http, render
 
 TOKEN_EXAMPLE = {"name": "ci", "scope": "user", "owner": "ann", "expires_in": "30d"}
@@ -33,7 +33,7 @@ class Tokens:
         """`token` in the answer is shown this once: Horae keeps only its hash. What is made with a token has its owner,
         and ends with it."""
         wanted = parse_token(await request.document())
-        if wanted.scope == "agent":  # it is given the work of every organisation, with its secrets
+        if wanted.scope in OF_AGENTS:  # it is given the work of every organisation, with its secrets
             refuse_without(http.principal(request), Permission.CLUSTER)
         token, text = await self._access.issue(wanted, request.token, http.principal(request))
         return http.reply(201, render.new_token(token, self._access.state_of(token), text))

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AgentFrame(_message.Message):
-    __slots__ = ("id", "hello", "join", "beat", "claim", "finish", "load_previous", "disown", "goodbye", "chunks", "note_phases", "note_progress", "note_ailment", "handlers")
+    __slots__ = ("id", "hello", "join", "beat", "claim", "finish", "load_previous", "disown", "goodbye", "chunks", "note_phases", "note_progress", "note_ailment", "handlers", "renew")
     ID_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class AgentFrame(_message.Message):
     NOTE_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     NOTE_AILMENT_FIELD_NUMBER: _ClassVar[int]
     HANDLERS_FIELD_NUMBER: _ClassVar[int]
+    RENEW_FIELD_NUMBER: _ClassVar[int]
     id: int
     hello: Hello
     join: Join
@@ -37,7 +38,8 @@ class AgentFrame(_message.Message):
     note_progress: NoteProgress
     note_ailment: NoteAilment
     handlers: _handlers_pb2.HandlerList
-    def __init__(self, id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., load_previous: _Optional[_Union[LoadPrevious, _Mapping]] = ..., disown: _Optional[_Union[Disown, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., chunks: _Optional[_Union[Chunks, _Mapping]] = ..., note_phases: _Optional[_Union[NotePhases, _Mapping]] = ..., note_progress: _Optional[_Union[NoteProgress, _Mapping]] = ..., note_ailment: _Optional[_Union[NoteAilment, _Mapping]] = ..., handlers: _Optional[_Union[_handlers_pb2.HandlerList, _Mapping]] = ...) -> None: ...
+    renew: Renew
+    def __init__(self, id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., load_previous: _Optional[_Union[LoadPrevious, _Mapping]] = ..., disown: _Optional[_Union[Disown, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., chunks: _Optional[_Union[Chunks, _Mapping]] = ..., note_phases: _Optional[_Union[NotePhases, _Mapping]] = ..., note_progress: _Optional[_Union[NoteProgress, _Mapping]] = ..., note_ailment: _Optional[_Union[NoteAilment, _Mapping]] = ..., handlers: _Optional[_Union[_handlers_pb2.HandlerList, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
     __slots__ = ("id", "more", "welcome", "done", "beat", "assignments", "accepted", "previous_results", "failure", "stored", "hint", "leaving", "strangers", "list_handlers")
@@ -72,7 +74,7 @@ class ServerFrame(_message.Message):
     def __init__(self, id: _Optional[int] = ..., more: _Optional[bool] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., beat: _Optional[_Union[BeatAnswer, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., previous_results: _Optional[_Union[PreviousResults, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., hint: _Optional[_Union[Hint, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., strangers: _Optional[_Union[Strangers, _Mapping]] = ..., list_handlers: _Optional[_Union[_handlers_pb2.ListHandlers, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("lowest_protocol", "highest_protocol", "node", "identity", "session", "kinds", "labels", "slots", "version", "started_at", "capacity", "resources", "handlers")
+    __slots__ = ("lowest_protocol", "highest_protocol", "node", "identity", "session", "kinds", "labels", "slots", "version", "started_at", "capacity", "resources", "handlers", "credential")
     class CapacityEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +102,7 @@ class Hello(_message.Message):
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     HANDLERS_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     lowest_protocol: int
     highest_protocol: int
     node: str
@@ -113,10 +116,11 @@ class Hello(_message.Message):
     capacity: _containers.ScalarMap[str, int]
     resources: _containers.ScalarMap[str, int]
     handlers: bool
-    def __init__(self, lowest_protocol: _Optional[int] = ..., highest_protocol: _Optional[int] = ..., node: _Optional[str] = ..., identity: _Optional[str] = ..., session: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., labels: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., version: _Optional[str] = ..., started_at: _Optional[int] = ..., capacity: _Optional[_Mapping[str, int]] = ..., resources: _Optional[_Mapping[str, int]] = ..., handlers: _Optional[bool] = ...) -> None: ...
+    credential: str
+    def __init__(self, lowest_protocol: _Optional[int] = ..., highest_protocol: _Optional[int] = ..., node: _Optional[str] = ..., identity: _Optional[str] = ..., session: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., labels: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., version: _Optional[str] = ..., started_at: _Optional[int] = ..., capacity: _Optional[_Mapping[str, int]] = ..., resources: _Optional[_Mapping[str, int]] = ..., handlers: _Optional[bool] = ..., credential: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files", "shared", "ailments", "installation", "trace_ratio")
+    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files", "shared", "ailments", "installation", "trace_ratio", "credential_id", "renewal_seconds")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -128,6 +132,8 @@ class Welcome(_message.Message):
     AILMENTS_FIELD_NUMBER: _ClassVar[int]
     INSTALLATION_FIELD_NUMBER: _ClassVar[int]
     TRACE_RATIO_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIAL_ID_FIELD_NUMBER: _ClassVar[int]
+    RENEWAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node: str
     version: str
@@ -139,7 +145,9 @@ class Welcome(_message.Message):
     ailments: bool
     installation: str
     trace_ratio: float
-    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ..., files: _Optional[bool] = ..., shared: _Optional[bool] = ..., ailments: _Optional[bool] = ..., installation: _Optional[str] = ..., trace_ratio: _Optional[float] = ...) -> None: ...
+    credential_id: int
+    renewal_seconds: float
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ..., files: _Optional[bool] = ..., shared: _Optional[bool] = ..., ailments: _Optional[bool] = ..., installation: _Optional[str] = ..., trace_ratio: _Optional[float] = ..., credential_id: _Optional[int] = ..., renewal_seconds: _Optional[float] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("held", "fences")
@@ -148,6 +156,12 @@ class Join(_message.Message):
     held: _containers.RepeatedScalarFieldContainer[int]
     fences: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, held: _Optional[_Iterable[int]] = ..., fences: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Renew(_message.Message):
+    __slots__ = ("hash",)
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    hash: str
+    def __init__(self, hash: _Optional[str] = ...) -> None: ...
 
 class NoteAilment(_message.Message):
     __slots__ = ("ailment",)

@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 PROOF = "Horae-Proof"  # header of the first message of an agent
-_TOKEN = re.compile(r"horae_a_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
+_TOKEN = re.compile(r"horae_[aj]_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
 _PROOF = re.compile(r"([1-9][0-9]{0,17})\.([0-9a-f]{64})")
 
 

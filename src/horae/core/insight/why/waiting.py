@@ -243,6 +243,8 @@ def _retry(facts: Facts) -> list[Sentence]:
     last = facts.attempts[-1] if facts.attempts else None
     why = f": {last.message or last.reason or last.state.word}" if last is not None else ""
     data |= {"attempt": run.attempt, "next_attempt": run.attempt + 1, "attempts": retry.attempts, "lost": run.lost}
+    if last is not None and last.reason == Reason.LOST:
+        return [Sentence("wait.lost", f"its last attempt was lost{why}; the next one waits{until}", data)]
     text = f"attempt {tried} of {retry.attempts} failed{why}; the next one waits{until}"
     policy = f"retry: {{attempts: {retry.attempts}, backoff: {format_duration(round(retry.backoff_seconds * SECOND))}}}"
     return [Sentence("wait.retry", text, data, policy, "wait, or horae cancel it and run it again")]

@@ -1,0 +1,91 @@
+"""The credentials of agents: how one joins, how its secret is replaced, and what the audit log has of it.
+
+    horae_j_…   a token to join by: good once, for minutes
+       │        the agent makes a secret and keeps it, then asks with its hash
+       ▼
+    horae_a_…   its own credential: the same row for ever, whose secret is replaced now and then
+
+What must stay true: the secret of an agent is made by the agent, and known to it before it is to anybody else, so
+whichever side dies in between, asking again with the same hash comes to the same. A join token makes one credential.
+The old secret is good until the new one was used.
+"""
+
+from __future__ import annotations
+
+import re
+
+from horae.core.audit import Deed
+from horae.core.model import ANY, JOIN, SECOND, Bounds, Token
+from horae.errors import Denied, Invalid
+from horae.service.access import Access, AccessStore
+from horae.service.audit import Audit
+from horae.wire.nats.proofs import Proof
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class AgentAccess:
+    def __init__(self, access: Access, store: AccessStore, audit: Audit, *, renewed_after: float) -> None:
+        """`renewed_after`: seconds that an agent has the same secret."""
+        self._access, self._store, self._audit = access, store, audit
+        self._renewed_after = renewed_after
+        self.still_good = access.still_good
+
+    async def admit(self, text: str | None, peer: str) -> Token:
+        """Return the token of an agent: its own, or one to join by."""
+        scope = JOIN if text is not None and text.startswith("horae_j_") else "agent"
+        return await self._access.check(text, scope, peer)
+
+    async def prove(self, proof: Proof, peer: str) -> Token:
+        return await self._access.check_proof(proof, "agent", peer)
+
+    async def redeem(self, token: Token, node: str, hash: str, peer: str) -> Token:
+        """Return the credential of an agent that joins, whose secret has this hash."""
+        _check_hash(hash)
+        bounds = token.bounds or Bounds(ANY)
+        wanted = Token(
+            id=0, name=node, scope="agent", owner=token.owner, hash=hash, created_at=0, parent_id=token.id,
+            bounds=Bounds(node, bounds.kinds, bounds.labels, bounds.resources), org=token.org,
+        )  # fmt: skip
+        async with self._audit.watch(_deed(token, "join", node, peer)):
+            credential = await self._store.redeem_token(wanted, await self._store.now())
+        if credential is None:
+            raise Denied(
+                f"somebody has joined with the join token {token.id} already",
+                code="E_JOIN_USED",
+                hint="make another with `horae nodes join-token`; if it was not you who used it, evict who did",
+            )
+        if self._access.state_of(credential) != "good":
+            raise Denied("the credential that this join token made was revoked", code="E_JOIN_TOKEN")
+        self._access.doubt_agents()
+        return credential
+
+    async def renew(self, token: Token, node: str, hash: str, peer: str) -> None:
+        """Take the hash of the secret that an agent will have next."""
+        _check_hash(hash)
+        async with self._audit.watch(_deed(token, "renew", node, peer)):
+            if not await self._store.renew_token(token.id, hash):
+                raise Denied("only a credential that is good has a next secret", code="E_JOIN_TOKEN")
+        self._access.doubt_agents()
+
+    async def renewal_in(self, token: Token | None) -> float | None:
+        """Return in how many seconds an agent shall have a new secret; None: never, it did not join by itself."""
+        if token is None or token.renewed_at is None:
+            return None
+        age = (await self._store.now() - token.renewed_at) / SECOND
+        return max(0.0, self._renewed_after - age)
+
+    async def refuse(self, node: str, peer: str, code: str) -> None:
+        """An agent may not come in."""
+        await self._audit.refuse(
+            Deed("", address=peer, operation="agent join", kind="node", subject=node, via=f"agent {node}"), code
+        )
+
+
+def _deed(token: Token, verb: str, node: str, peer: str) -> Deed:
+    return Deed(token.owner, token.org, f"token {token.id}", peer, operation=f"agent {verb}", kind="node", subject=node)
+
+
+def _check_hash(hash: str) -> None:
+    if not _HASH.fullmatch(hash):
+        raise Invalid("the hash of a secret is 64 hexadecimal digits", code="E_PATTERN")
