@@ -7,11 +7,14 @@ the work is a throw of the dice, always the same ones.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from demo.jobs import JOBS, Nature
 from horae.core.model import SECOND, Node, State
@@ -20,6 +23,7 @@ from horae.core.work.specs import parse_job
 from horae.queues.local import LocalQueue
 from horae.service.execution import Execution
 from horae.service.firing import Firing
+from horae.service.insight.learning import Learning
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
 from horae.stores.migrate import migrate_sqlite
@@ -40,6 +44,7 @@ class Week:
         self._jobs = Jobs(store, queue)
         self._execution = Execution(store, queue, clock, metrics)
         self._firing = Firing(store, queue, clock, metrics)
+        self._learning = Learning(store)
         self._dice = random.Random(7)  # noqa: S311 - nothing is secret here
         self._natures: dict[int, Nature] = {}
 
@@ -60,6 +65,7 @@ class Week:
         self._clock.advance(STEP - 1)
         if claimed:
             await self._execution.finish([self._end(one, now) for one in claimed])
+        await self._learning.learn()
 
     def _end(self, one: Assignment, now: int) -> Result:
         nature = self._natures[one.job_id]
@@ -92,6 +98,7 @@ async def fill(path: Path) -> int:
 
 
 def main() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # runs fail as they should
     directory = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(".demo")
     path = directory / "horae.db"
     if path.exists():

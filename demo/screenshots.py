@@ -31,9 +31,10 @@ FLOW = {
         "tell": {"needs": [{"task": "prices", "on": "failure"}], "steps": [{"run": "echo told"}]},
     },
 }  # fmt: skip
-FOLLOWER = {
-    "name": "load the warehouse", "key": "load", "steps": [{"run": "seq 300; echo loaded"}], "tags": ["nightly"],
-    "triggers": [{"after": ["backup", "invoices"]}],
+FOLLOWER = {"name": "tell the shops", "key": "shops", "steps": [{"run": "true"}], "after": ["catalogue", "load"]}
+LOGGED = {
+    "name": "load the warehouse", "key": "load", "tags": ["nightly"],
+    "steps": [{"name": "load", "run": "seq 300; echo 'ERROR: table orders is locked'; exit 2"}],
 }  # fmt: skip
 
 
@@ -62,7 +63,9 @@ def _is_up(http: httpx.Client) -> bool:
 def furnish(http: httpx.Client) -> dict[str, int]:
     """Make what the week did not bring; return the ids of what has a page of its own."""
     flow = http.post("/v1/jobs", json=FLOW).json()["jobs"][0]["id"]
-    http.post("/v1/jobs", json=FOLLOWER)
+    loading = http.post("/v1/jobs", json=LOGGED).json()["jobs"][0]["id"]
+    follower = http.post("/v1/jobs", json=FOLLOWER).json()["jobs"][0]["id"]
+    logged = http.post(f"/v1/jobs/{loading}/run").json()["id"]
     http.post("/v1/users", json={"name": "ann", "role": "admin"})
     http.post("/v1/users", json={"name": "bob", "role": "operator"})
     http.post("/v1/users", json={"name": "ci", "kind": "service", "role": "editor"})
@@ -78,13 +81,14 @@ def furnish(http: httpx.Client) -> dict[str, int]:
     http.post(f"/v1/jobs/{job['id']}/resume")
     run = http.post(f"/v1/jobs/{flow}/run").json()["id"]
     _wait(lambda: http.get(f"/v1/runs/{run}").json()["state"] == "failed", "the workflow to end")
-    failed = http.get("/v1/runs", params={"state": "failed", "limit": 50}).json()["items"]
-    return {"flow": flow, "flow_run": run, "job": job["id"], "run": failed[-1]["id"]}
+    _wait(lambda: http.get(f"/v1/runs/{logged}").json()["state"] == "failed", "the run with a log to end")
+    return {"flow": flow, "flow_run": run, "job": job["id"], "follower": follower, "run": logged}
 
 
 def pages_of(ids: dict[str, int]) -> dict[str, str]:
     return {
         "overview": "/", "jobs": "/jobs", "job": f"/jobs/{ids['job']}", "job-flow": f"/jobs/{ids['flow']}",
+        "job-after": f"/jobs/{ids['follower']}",
         "job-new": "/jobs/new", "job-edit": f"/jobs/{ids['job']}/edit", "runs": "/runs", "run": f"/runs/{ids['run']}",
         "run-flow": f"/runs/{ids['flow_run']}", "timeline": "/timeline", "workflows": "/workflows", "queues": "/queues",
         "forecast": "/forecast", "forecast-week": "/forecast?span=7d", "cluster": "/cluster", "alerts": "/alerts",
@@ -122,7 +126,7 @@ def main() -> None:
     data, directory, *wanted = sys.argv[1:]
     Path(directory).mkdir(parents=True, exist_ok=True)
     port = _free_port()
-    argv = ["horae", "up", "--data", data, "--port", str(port), "--grpc-port", str(_free_port())]
+    argv = ["horae", "up", "--data", data, "--node", "demo", "--port", str(port), "--grpc-port", str(_free_port())]
     argv[0] = str(Path(sys.executable).parent / argv[0])
     with Path(data, "screenshots.log").open("ab") as log:
         server = subprocess.Popen(argv, stdout=log, stderr=log)

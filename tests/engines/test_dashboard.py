@@ -25,6 +25,10 @@ ARGS = [
     "--disable-sync",
 ]
 RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
+MORE = (
+    "/audit", "/forecast", "/timeline?clock=03:00", "/settings", "/settings/sessions", "/settings/tokens",
+    "/settings/users", "/settings/roles", "/settings/secrets", "/alerts", "/runs?state=failed",
+)  # fmt: skip
 WAIT_MS = DEADLINE * 1000
 
 
@@ -194,7 +198,16 @@ def test_axe_finds_nothing(page: Any, server: Server, axe: str, theme: str):
     found = {}
     for width in (360, 1280):
         page.set_viewport_size({"width": width, "height": 900})
-        for path in ("/", "/jobs", f"/jobs/{job_id}", f"/jobs/{job_id}/edit", "/jobs/new", f"/runs/{run_id}", "/style"):
+        for path in (
+            "/",
+            "/jobs",
+            f"/jobs/{job_id}",
+            f"/jobs/{job_id}/edit",
+            "/jobs/new",
+            f"/runs/{run_id}",
+            "/style",
+            *MORE,
+        ):
             page.goto(path)
             wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert wide <= 0, (path, width)

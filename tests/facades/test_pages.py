@@ -15,6 +15,7 @@ from horae.contracts import CONTRACTS
 from horae.core.model import State
 from horae.core.roles import Role
 from horae.core.work.specs import parse_job
+from horae.service.insight.learning import Learning
 from horae.web import app as web
 from horae.web.pages.assets import Assets
 from horae.web.pages.shell import RAIL, Look, read_look
@@ -188,3 +189,41 @@ async def test_what_the_edit_page_shows_can_be_saved_unchanged(api: httpx.AsyncC
         f"/v1/jobs/{made['jobs'][0]['id']}", content=document, headers={"content-type": "application/yaml"}
     )
     assert (saved.status_code, saved.json().get("version")) == (200, made["jobs"][0]["version"]), saved.text
+
+
+@BOTH
+async def test_the_page_of_a_job_draws_what_it_comes_after_and_what_comes_after_it(
+    api: httpx.AsyncClient, world: World
+):
+    first = await world.submit(name=HOSTILE, key="first")
+    job = await world.submit(name="between", key="between", after=["first"])
+    last = await world.submit(name="last", after=[{"job": "between", "on": "failure"}])
+    page = (await api.get(f"/jobs/{job.id}")).text
+    drawn = page[page.index('id="dependencies"') : page.index("The year")]
+    assert re.findall(r'href="(/jobs/\d+)"', drawn) == [f"/jobs/{first.id}", f"/jobs/{last.id}"]
+    assert re.findall(r'class="on-(\w+)"', drawn) == ["success", "failure"]
+    assert "<script>alert" not in drawn
+    alone = (await api.get(f"/jobs/{(await world.submit()).id}")).text
+    assert 'id="dependencies"' not in alone
+
+
+async def test_the_trend_of_a_job_shows_what_was_learned_of_it_else_what_its_runs_took(
+    api: httpx.AsyncClient, world: World
+):
+    job = await world.submit()
+    await world.join()
+    for _ in range(3):
+        run = await world.start_run(job.id)
+        await run.end(State.SUCCEEDED, finished_at=world.clock.now() + 10_000_000)
+    before = (await api.get(f"/jobs/{job.id}")).text
+    learning = Learning(world.store)
+    for _ in range(2):
+        await learning.learn()
+        world.clock.advance(3600)
+        await (await world.start_run(job.id)).end(State.SUCCEEDED, finished_at=world.clock.now() + 10_000_000)
+    await learning.learn()
+    after = (await api.get(f"/jobs/{job.id}")).text
+    assert "half of them less than 10.0 s" in before
+    assert "two of three are expected to take" in after
+    assert 'class="band"' not in before
+    assert 'class="band"' in after

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from horae.core.model import SECOND, State
-from horae.core.time.moments import format_moment
+from horae.core.time.moments import format_moment, parse_moment
 from horae.core.work.specs import parse_job
+from horae.web.pages.filters import next_at
 from tests.facades.world import BOTH, TWICE, World
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \U0001f680 " + "é" * 40
-PAGES = ("/runs", "/timeline", "/timeline?span=28d", "/queues", "/cluster", "/workflows", "/alerts", "/settings",
-         "/forecast", "/forecast?span=7d&by=owner", "/forecast?by=queue")  # fmt: skip
+PAGES = ("/runs", "/timeline", "/timeline?span=28d", "/timeline?clock=03:00", "/queues", "/cluster",
+         "/workflows", "/alerts", "/settings", "/forecast", "/forecast?span=7d&by=owner",
+         "/forecast?by=queue")  # fmt: skip
 HTML = {"accept": "text/html"}
 
 
@@ -155,6 +157,18 @@ async def test_a_time_long_past_is_found_without_a_look_at_all_since(world: Worl
     asked = {"from": format_moment(at - 600 * SECOND), "until": format_moment(at + 600 * SECOND)}
     [row] = (await world.http.get("/v1/timeline", params=asked)).json()["rows"]
     assert [run["id"] for run in row["runs"]] == [first]
+
+
+@pytest.mark.parametrize(
+    ("now", "clock", "expected"),
+    [
+        ("2027-03-27T20:00:00Z", "03:00", "2027-03-28T01:00:00Z"),  # an hour after 01:59 in Berlin
+        ("2027-03-27T20:00:00Z", "21:00", "2027-03-28T19:00:00Z"),  # now is not next
+        ("2027-10-30T12:00:00Z", "02:30", "2027-10-31T00:30:00Z"),  # the first of two
+    ],
+)
+def test_a_time_of_the_day_is_the_next_that_the_clock_shows(now: str, clock: str, expected: str) -> None:
+    assert format_moment(next_at(clock, parse_moment(now), "Europe/Berlin")) == expected.replace("Z", ".000000Z")
 
 
 async def test_a_log_is_indexed_searched_and_downloaded(world: World) -> None:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
 
 from horae.core.insight.arrivals import Window
+from horae.core.insight.baselines import Expected
 from horae.core.insight.forecast import JOB, OWNER, QUEUE, Forecast, forecast
 from horae.core.insight.planned import Follower, Places
 from horae.core.model import SECOND, Moment
@@ -66,6 +67,11 @@ class Forecasting:
             askers, found = self._askers, await self._make(asked)
             self._last = asked, askers, found
             return found
+
+    async def expected(self, job_id: int) -> Expected | None:
+        """Return how long the next run of a job is to take, as it was learned; None: it never succeeded."""
+        known = (await self._store.load_baselines([job_id])).get(job_id)
+        return None if known is None else known.predict()
 
     async def _make(self, asked: _Asked) -> Forecast:
         window = _window(await self._store.now(), asked.start, asked.hours)

@@ -89,7 +89,7 @@ class Attention:
                 "bad",
                 f"Node {node.name} is gone",
                 "what it ran is given to others",
-                "/#nodes",
+                "/cluster",
                 render.stamp(node.heartbeat_at),
             )
             for node in nodes
@@ -101,7 +101,7 @@ class Attention:
                     "bad",
                     "No agent is there",
                     "nothing runs until one joins: `horae agent --server HOST:PORT`",
-                    "/#nodes",
+                    "/cluster",
                 )
             )
         return found
@@ -109,7 +109,7 @@ class Attention:
     async def _told(self, org: int | None) -> list[Item]:
         alerts = await self._alerts.open_alerts(org, 0, SHOWN)
         return [
-            Item("wait", f"Alert {one.rule}: {one.name}", one.text, "/v1/alerts", render.when(one.since_at))
+            Item("wait", f"Alert {one.rule}: {one.name}", one.text, "/alerts", render.when(one.since_at))
             for one in alerts
         ]
 

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from horae import schemas
+from horae.core.insight.baselines import Expected
 from horae.core.time import moments
 from horae.web.pages.words import day, plain, span
 
@@ -65,31 +66,41 @@ class Trend(NamedTuple):
 
     points: list[tuple[float, float, str, int, str]]  # x, y, state, run, in words
     path: str
-    middle: float  # where the median lies
+    middle: float  # where that lies which half of them take less than
     median: str
     highest: str
+    usual: tuple[float, float] | None  # where two of three are expected: top and height
+    usual_words: str
     width: int = 600
     height: int = 120
 
 
-def trend(runs: Sequence[schemas.Run]) -> Trend | None:
-    """Of runs, newest first; None where fewer than two have taken any time."""
+def trend(runs: Sequence[schemas.Run], expected: Expected | None = None) -> Trend | None:
+    """Of runs, newest first; None where fewer than two have taken any time. What was learned of the job is shown where
+    it is known, else the median of these runs."""
     known = [(run, took) for run in reversed(runs) if (took := _took(run)) is not None]
     if len(known) < 2:
         return None
-    most = max(max(took for _, took in known), 1)
+    low, high = (None, None) if expected is None else (expected.at(-1) * 1000, expected.at(1) * 1000)
+    most = max(max(took for _, took in known), high or 0, 1)
     step = 600 / (len(known) - 1)
-    places = [(round(n * step, 1), round(112 - 104 * took / most, 1)) for n, (_, took) in enumerate(known)]
-    middle = median(took for _, took in known)
+
+    def y_of(ms: float) -> float:
+        return round(112 - 104 * ms / most, 1)
+
+    places = [(round(n * step, 1), y_of(took)) for n, (_, took) in enumerate(known)]
+    middle = median(took for _, took in known) if expected is None else expected.median * 1000
     return Trend(
         [
             (x, y, run.state, run.id, f"#{run.id} {plain(run.state)}, took {span(took)}")
             for (x, y), (run, took) in zip(places, known, strict=True)
         ],
         "M" + "L".join(f"{x} {y}" for x, y in places),
-        round(112 - 104 * middle / most, 1),
+        y_of(middle),
         span(middle),
-        span(most),
+        span(max(took for _, took in known)),
+        None if low is None or high is None else (y_of(high), round(y_of(low) - y_of(high), 1)),
+        "" if low is None else f"two of three are expected to take {span(low)} to {span(high)}",
     )
 
 

@@ -3,7 +3,7 @@ like say the sheets."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from horae.core.workflows.picture import Box, Line, Picture
@@ -50,6 +50,56 @@ def draw(drawn: Picture, asking: Collection[str] = (), *, is_run: bool) -> Drawi
         [_shape(box, is_run=is_run, is_asking=box.task in asking) for box in drawn.boxes],
         [_stroke(line) for line in drawn.lines],
     )
+
+
+class Neighbour(NamedTuple):
+    """A job before or after another."""
+
+    job_id: int
+    name: str
+    about: str  # on what the one after it waits
+    on: str  # success, failure, end
+
+
+class Dependencies(NamedTuple):
+    """Jobs before a job, the job itself, and those after it."""
+
+    drawing: Drawing
+    pages: list[str | None]  # of each shape
+
+
+def draw_dependencies(before: Sequence[Neighbour], name: str, after: Sequence[Neighbour]) -> Dependencies:
+    """Draw a job between those before and those after it: three layers, in the middle of which it stands."""
+    lanes = max(1, len(before), len(after))
+    own, first = _place(0, 1, lanes), 1 if before else 0
+    shapes, strokes = [_job_shape(_left(first), own, name, "this job")], []
+    for number, it in enumerate(before):
+        y = _place(number, len(before), lanes)
+        shapes.append(_job_shape(_left(0), y, it.name, it.about))
+        strokes.append(_bend(_left(0) + _WIDTH, y, own, it.on))
+    for number, it in enumerate(after):
+        y = _place(number, len(after), lanes)
+        shapes.append(_job_shape(_left(first + 1), y, it.name, it.about))
+        strokes.append(_bend(_left(first) + _WIDTH, own, y, it.on))
+    width = (1 + bool(before) + bool(after)) * (_WIDTH + _APART) - _APART + 2
+    drawing = Drawing(width, lanes * (_HEIGHT + _BELOW) - _BELOW + 2, shapes, strokes)
+    return Dependencies(drawing, [None, *(f"/jobs/{it.job_id}" for it in (*before, *after))])
+
+
+def _place(number: int, of: int, lanes: int) -> int:
+    """Return the top of a box: those of a layer stand around the middle."""
+    return round(1 + (number + (lanes - of) / 2) * (_HEIGHT + _BELOW))
+
+
+def _job_shape(x: int, y: int, name: str, about: str) -> Shape:
+    title = name if len(name) <= _MOST else f"{name[: _MOST - 1]}…"
+    return Shape(x, y, "", "□", title, about, f"{name}: {about}")
+
+
+def _bend(x: int, start: int, end: int, on: str) -> Stroke:
+    """From the right side of one box to the left side of one in the next layer."""
+    begin, there, half = start + _HEIGHT // 2, end + _HEIGHT // 2, x + _APART // 2
+    return Stroke(f"M{x} {begin}C{half} {begin} {half} {there} {x + _APART} {there}", on)
 
 
 def _left(layer: int) -> int:

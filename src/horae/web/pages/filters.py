@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -46,6 +47,27 @@ def moment_of(text: str | None, now: Moment, zone: str) -> Moment | None:
     there = datetime.fromtimestamp(now / SECOND, ZoneInfo(zone))
     begin = there.replace(hour=0, minute=0, second=0, microsecond=0)
     return round(begin.timestamp()) * SECOND
+
+
+def clock(name: str, description: str) -> Param:
+    """Return a parameter that is a time of the day."""
+
+    def read(text: str) -> str:
+        if text and not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", text):
+            raise Invalid(f"a time such as 03:00 expected, got {moments.quoted(text)}", code="E_PATTERN")
+        return text
+
+    return Param(name, description, {"type": "string"}, read)
+
+
+def next_at(text: str, now: Moment, zone: str) -> Moment:
+    """Return when a clock of a zone shows this time next."""
+    there = datetime.fromtimestamp(now / SECOND, ZoneInfo(zone))
+    hour, minute = map(int, text.split(":"))
+    found = there.replace(hour=hour, minute=minute, second=0, microsecond=0, fold=0)
+    if found <= there:
+        found += timedelta(days=1)  # by the clock, however long that day is
+    return round(found.timestamp()) * SECOND
 
 
 def choice(name: str, description: str, known: dict[str, timedelta], default: str) -> Param:

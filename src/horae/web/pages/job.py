@@ -6,18 +6,20 @@ from typing import NamedTuple
 
 from horae import schemas
 from horae.core import model
+from horae.core.policy.listening import followed_ids
 from horae.core.workflows.picture import picture
 from horae.errors import Error
 from horae.service import Services
 from horae.web import http, params, render
 from horae.web.pages.charts import heat, trend
-from horae.web.pages.drawings import draw
+from horae.web.pages.drawings import Dependencies, Neighbour, draw, draw_dependencies
 from horae.web.pages.shell import HTML, Shell
 
 LATEST = 60  # runs that the trend shows
 LISTED = 25  # of them in the table
 DAYS = 371  # of the year, from a Monday on
 MOMENTS = 4  # of each trigger
+NEIGHBOURS = 12  # jobs before, and after, that are drawn
 
 
 class When(NamedTuple):
@@ -32,6 +34,7 @@ class JobPage:
         self._jobs = services.jobs
         self._insight = services.insight
         self._explaining = services.explaining
+        self._forecasting = services.forecasting
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
@@ -49,11 +52,22 @@ class JobPage:
         return self._shell.page(
             request, "job.html", job=render.job(job), runs=runs, listed=LISTED,
             drawing=draw(picture(job.spec), is_run=False) if "tasks" in job.spec else None,
-            why=(await self._explaining.of_job(job)).sentences, heat=heat(days), trend=trend(runs),
-            whens=[self._when(one) for one in job.triggers], followers=await self._jobs.following.followers_of(job),
+            why=(await self._explaining.of_job(job)).sentences, heat=heat(days),
+            trend=trend(runs, await self._forecasting.expected(job.id)),
+            whens=[self._when(one) for one in job.triggers], neighbours=await self._neighbours(job),
             latest=None if latest is None else render.run(latest), work=_work(job),
             cursor=page.cursor, is_first=request.args["cursor"] is None,
         )  # fmt: skip
+
+    async def _neighbours(self, job: model.Job) -> Dependencies | None:
+        """Jobs before and after this one; None: it stands alone."""
+        before = await self._jobs.get_many(followed_ids(job)[:NEIGHBOURS])
+        after = (await self._jobs.following.followers_of(job))[:NEIGHBOURS]
+        if not before and not after:
+            return None
+        return draw_dependencies(
+            [_neighbour(it, job, it) for it in before], job.name, [_neighbour(job, it, it) for it in after]
+        )
 
     def _when(self, it: model.Trigger) -> When:
         """A schedule that this release cannot read has no moments; the explanation says why."""
@@ -62,6 +76,12 @@ class JobPage:
             return When(render.trigger(it), render.preview(it.schedule, found))
         except Error:
             return When(render.trigger(it), None)
+
+
+def _neighbour(first: model.Job, second: model.Job, shown: model.Job) -> Neighbour:
+    """Return one of two jobs, of which the second comes after the first, or listens to it."""
+    on = next((one.on for one in second.policy.after if one.id == first.id), None)
+    return Neighbour(shown.id, shown.name, f"on {on}" if on else "on an event", on or "end")
 
 
 def _work(job: model.Job) -> list[str]:

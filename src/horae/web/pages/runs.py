@@ -54,6 +54,8 @@ class RunsPage:
         shown: dict[str, Any] = {
             "runs": [render.run(run, names.get(run.job_id)) for run in page.items], "asked": args,
             "states": [state.word for state in model.State], "chosen": {state.word for state in args["state"]},
+            "ended": all(state.is_terminal for state in args["state"]),
+            "live": not any(state.is_terminal for state in args["state"]),
             "older": _address(args, page.cursor), "api": _query(args, due), "where": _where(args, due),
             "filtered": any(value for name, value in args.items() if name != "cursor"), "spans": list(filters.AGO),
         }  # fmt: skip

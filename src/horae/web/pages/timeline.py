@@ -29,6 +29,7 @@ _WORST = ("failed", "timed_out", "running", "blocked", "queued", "cancelled", "s
 _ASKED = (
     filters.choice("span", "How much time is shown.", SPANS, "6h"),
     filters.optional(params.moment("at", "The moment in the middle; now, unless given.")),
+    filters.clock("clock", "In place of it, the next time at which the clock shows this, such as 03:00."),
     filters.optional(params.text("name", "A part of the name of the job.", 200)),
 )
 
@@ -54,7 +55,9 @@ class TimelinePage:
         return [http.Operation("GET", "/timeline", self.show, "pages", "The timeline page", HTML, params=_ASKED)]
 
     async def show(self, request: http.Request) -> http.Answer:
-        args, now, zone = request.args, await self._jobs.now(), self._shell.zone_of(request)
+        args, now, zone = dict(request.args), await self._jobs.now(), self._shell.zone_of(request)
+        if args["clock"]:
+            args["at"] = filters.next_at(args["clock"], now, zone)
         length = int(SPANS[args["span"]].total_seconds()) * SECOND
         middle = now if args["at"] is None else args["at"]
         window = Window(middle - length // 2, middle + length // 2)
@@ -65,7 +68,29 @@ class TimelinePage:
             request, "timeline.html", found=found, rows=rows, asked=args, spans=list(SPANS), steps=_steps(args, middle),
             ticks=[render.stamp(window.start + length * tick // TICKS) for tick in range(TICKS)], zone=zone,
             now_x=_x(found.now, window), load=_load(found), behind=_behind(found),
+            at_once=None if args["at"] is None else _at(found, middle), middle=render.stamp(middle),
         )  # fmt: skip
+
+
+class There(NamedTuple):
+    """A run that goes on at the moment that was asked for."""
+
+    job_id: int
+    name: str
+    run_id: int | None
+    state: str
+    start_at: str
+    end_at: str | None
+
+
+def _at(found: Timeline, moment: Moment) -> list[There]:
+    """Return what runs in the minute that begins at a moment, of the jobs that are shown."""
+    return [
+        There(row.job_id, row.name, bar.run_id, bar.state, render.stamp(bar.start), render.when(bar.end))
+        for row in found.rows
+        for bar in row.bars
+        if bar.start < moment + 60 * SECOND and (bar.end or found.now) >= moment
+    ]
 
 
 def _x(moment: Moment, window: Window) -> int:

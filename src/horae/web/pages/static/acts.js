@@ -1,7 +1,7 @@
 // Buttons that do one thing: ask, post, say what came of it, and show the page as it is then.
 import { ask, post } from "./api.js";
+import { refresh } from "./fresh.js";
 import { showOnce } from "./once.js";
-import { freshen } from "./renew.js";
 import { sure } from "./sure.js";
 import { toast } from "./toasts.js";
 
@@ -16,7 +16,7 @@ async function act(button) {
     else toast(`${done}: done`);
     button.blur();
     if (path.endsWith("/retry")) location.href = `/runs/${answer.id}`;
-    else await freshen(true);
+    else await refresh(true);
   } catch (problem) {
     toast(problem);
   }

@@ -26,7 +26,8 @@ export async function ask(method, path, { body, type = "application/json", heade
     throw error.name === "AbortError" ? error : new Problem(0, LOST);
   }
   const isJson = (answer.headers.get("content-type") ?? "").includes("json");
-  const found = isJson ? await answer.json() : await answer.text();
+  const text = await answer.text();
+  const found = isJson && text ? JSON.parse(text) : text;
   if (answer.status === 401) logIn(found.code === "E_REAUTH");
   if (!answer.ok) throw new Problem(answer.status, isJson ? found : {});
   return found;

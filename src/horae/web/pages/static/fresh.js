@@ -1,21 +1,29 @@
-// Keeps a page fresh: it is read again, and parts that changed take the place of the old ones. What somebody points at,
-// holds or has opened stays as it is.
+// Keeps a page fresh: it is read again, and parts that changed take the place of the old ones. What somebody points at or
+// has the focus in stays as it is, and what was opened stays open.
 import { get } from "./api.js";
 import { reachScrolled } from "./dom.js";
 
 const parts = (where) => [...where.querySelectorAll("main [data-fresh]")];
+const nameOf = (part) => part.dataset.fresh || part.id;
 // The title has the buttons that were just pressed: it always says how things stand.
-const isHeld = (part) => part.dataset.fresh !== "title" && part.matches(":hover, :focus-within") || part.querySelector("details[open]");
+const isHeld = (part) => part.dataset.fresh !== "title" && part.matches(":has(:focus-visible, :is(a, button, input, summary, tr, li):hover)");
 
-export async function refresh() {
-  const text = await get(location.href, { headers: { accept: "text/html" } });
+function put(part, fresh) {
+  part.querySelectorAll("details[open]").forEach((_, number) => { fresh.querySelectorAll("details")[number]?.setAttribute("open", ""); });
+  part.replaceWith(fresh);
+}
+
+// After something was done here, its place is shown anew whoever points at it.
+export async function refresh(isOwn = false) {
+  const text = await get(location.pathname + location.search, { headers: { accept: "text/html" } });
   const page = new DOMParser().parseFromString(text, "text/html");
-  const found = new Map(parts(page).map((part) => [part.dataset.fresh, part]));
+  const found = new Map(parts(page).map((part) => [nameOf(part), part]));
   for (const part of parts(document)) {
-    const fresh = found.get(part.dataset.fresh);
+    const fresh = found.get(nameOf(part));
+    const isBusy = document.querySelector("dialog[open]") || (!isOwn && isHeld(part));
     if (!fresh) part.remove();
-    else if (!isHeld(part) && part.innerHTML !== fresh.innerHTML) part.replaceWith(fresh);
-    found.delete(part.dataset.fresh);
+    else if (!isBusy && part.innerHTML !== fresh.innerHTML) put(part, fresh);
+    found.delete(nameOf(part));
   }
   reachScrolled();
   return found.size === 0; // else the page has parts that were not there before

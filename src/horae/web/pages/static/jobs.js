@@ -1,5 +1,5 @@
 // The list of jobs: found as one types, chosen by the row, changed together.
-import { get, post } from "./api.js";
+import { ask as send, get, post } from "./api.js";
 import { byId, later, reachScrolled } from "./dom.js";
 import { toast } from "./toasts.js";
 import { count } from "./words.js";
@@ -10,6 +10,8 @@ const VERBS = {
   run: ["Run", "Each runs once, now, by its own overlap rule.", "asked to run"],
   pause: ["Pause", "Their triggers do not fire until they are resumed. What runs goes on.", "paused"],
   resume: ["Resume", "Their triggers fire again from their next moment on.", "resumed"],
+  rerun: ["Run again", "The latest run of each, with the data and the priority that it had.", "asked to run again"],
+  tag: ["Tag", "The tag is added to those that each has.", "tagged"],
 };
 const filters = byId("filters");
 const bulk = byId("bulk");
@@ -63,6 +65,7 @@ function showChosen() {
   const isWhole = number > 0 && boxes().every((box) => box.checked);
   bulk.hidden = number === 0;
   byId("count").textContent = `${jobs(number)} chosen`;
+  bulk.querySelector("[data-verb=rerun]")?.toggleAttribute("hidden", everything !== undefined);
   byId("everything").hidden = everything !== undefined || !isWhole || total <= number || new URLSearchParams(location.search).has("state");
   byId("everything").textContent = `Choose all ${count(total)}${"cut" in byId("jobs").dataset ? "+" : ""}`;
   if (byId("all")) byId("all").checked = isWhole;
@@ -89,6 +92,8 @@ function ask(verb, number) {
   byId("sure-title").textContent = `${word} ${jobs(number)}?`;
   byId("sure-what").textContent = what;
   byId("sure-yes").textContent = `${word} ${jobs(number)}`;
+  byId("sure-field").hidden = verb !== "tag";
+  byId("sure-tag").required = verb === "tag";
   byId("sure").returnValue = "";
   byId("sure").showModal();
   return new Promise((resolve) => byId("sure").addEventListener("close", () => resolve(byId("sure").returnValue === "yes"), { once: true }));
@@ -103,13 +108,31 @@ async function runAll(ids) {
   return wrong;
 }
 
+// Of jobs that are on this page: the list knows their latest runs.
+async function rerunAll(ids) {
+  const latest = ids.map((id) => document.querySelector(`[data-job="${id}"]`)?.dataset.latest);
+  const known = latest.filter(Boolean).map(Number);
+  const never = latest.slice(known.length).map(() => ({ detail: "it never ran" }));
+  if (!known.length) return never;
+  const headers = { "idempotency-key": crypto.randomUUID?.() ?? String(Math.random()) };
+  const { items } = await post("/v1/runs/rerun", { runs: known }, { headers });
+  return [...items.filter((one) => one.error).map((one) => one.error), ...never];
+}
+
+async function tag(id, word) {
+  const job = await get(`/v1/jobs/${id}`);
+  const tags = [...new Set([...(job.policy.tags ?? []), word])];
+  await send("PUT", `/v1/jobs/${id}`, { body: { ...job, policy: { ...job.policy, tags } }, headers: { "if-match": `"${job.version}"` } });
+}
+
 async function changeAll(verb, ids) {
   const wrong = [];
   const left = [...ids];
+  const word = byId("sure-tag").value.trim();
   const work = async () => {
     for (let id = left.pop(); id !== undefined; id = left.pop()) {
       try {
-        await post(`/v1/jobs/${id}/${verb}`);
+        await (verb === "tag" ? tag(id, word) : post(`/v1/jobs/${id}/${verb}`));
       } catch (problem) {
         wrong.push(problem);
       }
@@ -119,13 +142,12 @@ async function changeAll(verb, ids) {
   return wrong;
 }
 
-async function act(verb) {
-  const ids = chosen();
+async function act(verb, ids = chosen()) {
   if (!(await ask(verb, ids.length))) return;
   const buttons = bulk.querySelectorAll("button");
   buttons.forEach((button) => { button.disabled = true; });
   try {
-    const wrong = verb === "run" ? await runAll(ids) : await changeAll(verb, ids);
+    const wrong = await ({ run: runAll, rerun: rerunAll }[verb]?.(ids) ?? changeAll(verb, ids));
     if (ids.length > wrong.length) toast(`${jobs(ids.length - wrong.length)} ${VERBS[verb][2]}`);
     if (wrong.length) toast({ ...wrong[0], detail: `${jobs(wrong.length)} not: ${wrong[0].detail}` });
   } catch (problem) {
@@ -140,6 +162,14 @@ document.addEventListener("change", ({ target }) => {
   if (target.id === "all" || target.name === "chosen") {
     everything = undefined;
     showChosen();
+  }
+});
+document.addEventListener("click", async ({ target }) => {
+  if (!target.dataset?.whole) return;
+  try {
+    act(target.dataset.whole, await readEverything());
+  } catch (problem) {
+    toast(problem);
   }
 });
 bulk?.addEventListener("click", async ({ target }) => {

@@ -58,9 +58,9 @@ function showPicked() {
   byId("everything").hidden = whole;
 }
 
-async function act(verb) {
+async function act(verb, isWhole = whole) {
   const [word, done, text] = VERBS[verb];
-  const meant = whole ? { where: JSON.parse(found.dataset.where) } : { runs: boxes().filter((box) => box.checked).map((box) => Number(box.value)) };
+  const meant = isWhole ? { where: JSON.parse(found.dataset.where) } : { runs: boxes().filter((box) => box.checked).map((box) => Number(box.value)) };
   try {
     const dry = (await post(`/v1/runs/${verb}`, { ...meant, dry_run: true })).items;
     const good = dry.filter((one) => !one.error).map((one) => one.run_id);
@@ -82,6 +82,7 @@ async function act(verb) {
   }
 }
 
+found.addEventListener("click", ({ target }) => { if (target.dataset.whole) act(target.dataset.whole, true); });
 if (bulk) {
   document.addEventListener("change", ({ target }) => {
     if (target.id === "all") boxes().forEach((box) => { box.checked = target.checked; });

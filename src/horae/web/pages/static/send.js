@@ -1,8 +1,8 @@
 // Forms that send what they hold to the API, as JSON: fields that are empty are left out, and {name} in the address is the
 // field of that name. A field may be named by another: [data-named=on] has the name that was chosen in "on".
 import { ask } from "./api.js";
+import { refresh } from "./fresh.js";
 import { showOnce } from "./once.js";
-import { freshen } from "./renew.js";
 import { toast } from "./toasts.js";
 
 function read(form) {
@@ -30,7 +30,7 @@ async function send(form) {
   if (once) await showOnce(done, answer[once]);
   else toast(`${done}: done`);
   document.activeElement?.blur();
-  await freshen(true);
+  await refresh(true);
 }
 
 document.addEventListener("submit", async (event) => {

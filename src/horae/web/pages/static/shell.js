@@ -133,6 +133,10 @@ finder.addEventListener("keydown", (event) => {
   }
 });
 
+// Where the rail is a row that can be scrolled, the page that one is on is seen.
+const here = document.querySelector(".rail [aria-current]");
+if (here) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.clientWidth / 3;
+
 startLook();
 reachScrolled();
 addEventListener("resize", reachScrolled);

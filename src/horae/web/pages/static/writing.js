@@ -66,7 +66,11 @@ function startForm(form) {
     if (!job.name && !job.schedule && !job.triggers) return;
     check(form, { ...job, name: job.name || "unnamed", steps: [{ run: job.steps[0].run.trim() || "true" }] });
   });
-  form.addEventListener("input", look);
+  form.addEventListener("input", ({ target }) => {
+    if (target.name === "often") form.elements.schedule.value = target.value;
+    else if (target.name === "schedule") form.elements.often.value = "";
+    look();
+  });
   const zones = form.elements.timezone;
   if (zones.value === "UTC") zones.value = zone();
   form.addEventListener("submit", (event) => {
