@@ -37,11 +37,16 @@ class Wire:
 
     async def ask(self, method: str, path: str, body: bytes = b"", headers: str = "") -> tuple[int, bytes]:
         """Return the status and the body of the answer; `headers` are lines with their ends."""
+        status, _, answer = await self.answer(method, path, body, headers)
+        return status, answer
+
+    async def answer(self, method: str, path: str, body: bytes = b"", headers: str = "") -> tuple[int, bytes, bytes]:
+        """Return the same with the head of the answer."""
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{self._login}{headers}Content-Length: {len(body)}\r\n"
         self._writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
         answer = await self._reader.readuntil(b"\r\n\r\n")
         length = next(int(line[15:]) for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-        return int(answer[9:12]), await self._reader.readexactly(length)
+        return int(answer[9:12]), answer, await self._reader.readexactly(length)
 
     async def json(self, method: str, path: str, document: Any = None) -> Any:
         body = b"" if document is None else json.dumps(document).encode()

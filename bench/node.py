@@ -142,13 +142,13 @@ class Server:
 
 
 @asynccontextmanager
-async def server(place: Place, **flags: str) -> AsyncIterator[Server]:
-    """`horae up` on a place; yields as soon as it is started, before it is ready."""
+async def server(place: Place, program: str = "horae", **flags: str) -> AsyncIterator[Server]:
+    """`horae up` on a place; yields as soon as it is started, before it is ready. `program`: what to run instead."""
     port = _free_port()
     settings = {**place.flags, "port": str(port), "jobs_directory": str(JOBS), "sandbox": "plain", **flags}
     argv = [text for name, value in settings.items() for text in (f"--{name.replace('_', '-')}", value)]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "horae", "up", *argv, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, env=_environment()
+        sys.executable, "-m", program, "up", *argv, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, env=_environment()
     )
     try:
         yield Server(process, port)

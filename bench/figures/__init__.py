@@ -12,6 +12,7 @@ from bench.figures import (
     latency,
     lists,
     outputs,
+    pages,
     peers,
     purge,
     rates,
@@ -23,6 +24,7 @@ from bench.figures import (
     snapshot,
     submits,
     sync,
+    tabs,
     workflows,
 )
 
@@ -38,6 +40,7 @@ __all__ = [
     "latency",
     "lists",
     "outputs",
+    "pages",
     "peers",
     "purge",
     "rates",
@@ -49,5 +52,6 @@ __all__ = [
     "snapshot",
     "submits",
     "sync",
+    "tabs",
     "workflows",
 ]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+
+import pytest
 
 from horae.core.definitions import Sort
 from horae.core.model import JobFilter, Overlap, State
 from horae.core.runs.orders import NewRun, Order
 from horae.ports.store import Store
-from horae.service.jobs.glances import DAY, Glances
+from horae.service.jobs.glances import DAY, KEPT_FOR, Glances
 from horae.testing import FakeClock, make_job
 from tests.contract.test_search import keep, names, run
 
@@ -97,3 +100,25 @@ async def test_jobs_found_by_words_come_in_pages_and_sorted(store: Store):
     assert second.cursor is None
     found = await store.search_jobs(JobFilter(words="job"), [Sort("name")], 1, 2)
     assert (names(found.items), found.total) == (["job 5", "job 6"], 5)
+
+
+async def test_days_long_over_are_not_counted_again_for_a_while(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    await keep(store, make_job(1))
+    await run(store, make_job(1))
+    clock.advance(5 * DAY / 1_000_000)
+    glances, stretches, count = Glances(store), [], store.count_between
+
+    async def noting(job_id: int, bounds: Sequence[int]) -> list[Mapping[State, int]]:
+        stretches.append(len(bounds) - 1)
+        return await count(job_id, bounds)
+
+    monkeypatch.setattr(store, "count_between", noting)
+    first = await glances.days(1, 10)
+    assert await glances.days(1, 10) == first
+    assert sum(day.runs.get(State.SUCCEEDED, 0) for day in first) == 1
+    assert (await glances.days(1, 12))[2:] == first
+    clock.advance(KEPT_FOR / 1_000_000)
+    await glances.days(1, 10)
+    assert stretches == [10, 2, 12, 10]

@@ -11,6 +11,7 @@ from horae.core.definitions import Sort, Submission
 from horae.core.model import SECOND, Job, JobFilter, LatestRun, Phase, Run, RunFilter, Source, State
 from horae.core.runs.orders import NewRun, Order, Result, Waiting
 from horae.ports.store import Store
+from horae.stores.parts import search
 from horae.testing import START, make_job
 
 from ..claiming import claim
@@ -92,6 +93,22 @@ async def test_a_list_by_latest_run_is_cut_after_it_was_narrowed(store: Store) -
     found = await store.search_jobs(JobFilter(latest=latest), [Sort("id")], 1, 2)
     assert (names(found.items), found.total) == (["job 3", "job 4"], 4)
     assert (await store.search_jobs(JobFilter(latest=latest), [Sort("id")], 9, 2)).items == []
+
+
+async def test_a_list_by_latest_run_that_nobody_counts_ends_with_its_page(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "LOOKED_AT", 2)
+    jobs = [make_job(i, name=f"job {i}") for i in range(1, 8)]
+    await keep(store, *jobs)
+    for job in jobs:
+        await run(store, job)
+    runs = frozenset({(State.SUCCEEDED, phase) for phase in Phase})
+    latest = LatestRun(runs, ("lake",), frozenset(), frozenset(), is_counted=False)
+    found = await store.search_jobs(JobFilter(latest=latest), [Sort("id")], 0, 2)
+    assert (names(found.items), found.total, found.is_cut) == (["job 1", "job 2"], 4, True)
+    found = await store.search_jobs(JobFilter(latest=latest), [Sort("id")], 6, 2)
+    assert (names(found.items), found.total, found.is_cut) == (["job 7"], 7, False)
 
 
 async def test_a_search_looks_for_part_of_a_name_and_takes_wildcards_as_they_are(store: Store) -> None:

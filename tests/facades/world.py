@@ -37,6 +37,7 @@ from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.operators import Nodes
 from horae.service.events.documents import Documents
 from horae.service.events.feed import EventFeed
+from horae.service.events.pulse import Pulse
 from horae.service.execution import Execution
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.loans import Lending
@@ -189,6 +190,7 @@ class World:
             watching=Watching(self.jobs, self.store, self.files, place=NODE),
             forecasting=Forecasting(store),
             events=EventFeed(store, self.queue, clock, Documents(store)),
+            pulse=Pulse(store, self.queue, clock),
             explaining=Explaining(store, self.jobs.queues),
             alerts=AlertDefinitions(store, self.queue, clock, secrets, self.teller, ""),
             audit=self.audit,

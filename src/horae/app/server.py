@@ -82,6 +82,7 @@ from horae.service.cluster.operators import Nodes
 from horae.service.cluster.timers import confirm
 from horae.service.events.documents import Documents
 from horae.service.events.feed import EventFeed
+from horae.service.events.pulse import Pulse
 from horae.service.events.tracing import Tracing
 from horae.service.execution import Execution, LocalLink
 from horae.service.external.dispatching import Dispatching
@@ -246,7 +247,7 @@ class App:
             hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept), forecasting=Forecasting(self.store),
             watching=Watching(jobs, self.store, self.files, place=self._place_of_output),
             events=EventFeed(self.store, self.queue, self.clock, Documents(self.store, self._installation)),
-            explaining=Explaining(self.store, jobs.queues),
+            pulse=Pulse(self.store, self.queue, self.clock), explaining=Explaining(self.store, jobs.queues),
             alerts=AlertDefinitions(
                 self.store, self.queue, self.clock, self._kept, self.tellers, self._installation
             ),
@@ -412,6 +413,7 @@ class App:
         sealer = Sealer(self.store.for_roles(), self.metrics, days=config.audit_days)
         tasks["audit"] = group.create_task(AuditRole(self.cluster, self.audit, sealer, self.clock).run())
         tasks["events"] = group.create_task(persist("events", self.services.events.step, self.clock))
+        tasks["pulse"] = group.create_task(persist("pulse", self.services.pulse.step, self.clock))
         tasks["alerts"] = group.create_task(self._alert_role().run())
         if self.tracing is not None:
             tasks["traces"] = group.create_task(persist("traces", self.tracing.step, self.clock))

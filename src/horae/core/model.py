@@ -485,6 +485,12 @@ class LatestRun:
     said_at: tuple[str, ...]  # a path in the annotations
     said: frozenset[str | None]  # None: nothing that is known
     known: frozenset[str]
+    is_counted: bool = True  # else it is enough to know that there are more than are shown
+
+    @property
+    def is_live(self) -> bool:
+        """Whether only jobs that have a live run are meant."""
+        return not self.said and not any(state.is_terminal for state, _ in self.runs)
 
     def has(self, run: tuple[State, Phase] | None, said: str | None) -> bool:
         return run in self.runs if run is not None else (said if said in self.known else None) in self.said

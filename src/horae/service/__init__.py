@@ -18,6 +18,7 @@ from horae.service.cluster.activity import Activity
 from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.operators import Nodes
 from horae.service.events.feed import EventFeed
+from horae.service.events.pulse import Pulse
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.loans import Lending
 from horae.service.external.logs import OutsideLogs
@@ -72,6 +73,7 @@ class Services:
     watching: Watching
     forecasting: Forecasting
     events: EventFeed
+    pulse: Pulse
     explaining: Explaining
     alerts: AlertDefinitions
     audit: Audit

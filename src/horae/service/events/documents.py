@@ -35,10 +35,15 @@ class Told(NamedTuple):
     document: Json
 
     def is_for(self, org: int | None) -> bool:
-        """Whether somebody of this organisation may see it; None is whoever runs the server."""
-        if org is None or self.event.job_id is not None:
-            return org in (None, self.org)
-        return not self.event.kind.startswith(PRIVATE)
+        return is_shown(self.event, self.org, org)
+
+
+def is_shown(event: Event, of_job: int | None, org: int | None) -> bool:
+    """Return whether somebody of an organisation may see an event, by the organisation of its job; None is whoever runs
+    the server."""
+    if org is None or event.job_id is not None:
+        return org in (None, of_job)
+    return not event.kind.startswith(PRIVATE)
 
 
 class Documents:

@@ -11,6 +11,9 @@ from horae.ports.store.moments import StoreClock
 
 FATES = 30  # of a job
 DAY = 86_400 * SECOND
+KEPT_FOR = 600 * SECOND  # counts of days that are over: what was made then has mostly ended
+TODAY_KEPT_FOR = 60 * SECOND  # where today begins
+MOST_KEPT = 100  # jobs whose days are kept
 
 
 class GlancesStore(GlanceStore, StoreClock, Protocol):
@@ -24,10 +27,27 @@ class Day(NamedTuple):
     runs: Mapping[State, int]
 
 
+class _Kept(NamedTuple):
+    """How the days of a job went that were over by then."""
+
+    until: Moment
+    runs: dict[Moment, Mapping[State, int]]  # by the start of the day
+
+
+class _Today(NamedTuple):
+    """Where a day begins that is not over."""
+
+    start_at: Moment
+    until: Moment  # how long that is good
+    first_id: int
+
+
 class Glances:
     def __init__(self, store: GlancesStore) -> None:
         self._store = store
+        self._kept: dict[int, _Kept] = {}  # by job, the oldest first
         self._first_ids: dict[Moment, int] = {}  # of days that are over: the first run of each has its number for good
+        self._today: _Today | None = None
 
     async def fates(self, job_ids: Sequence[int]) -> dict[int, list[tuple[int, State]]]:
         """Return how the last runs of jobs ended, oldest first, as (run, state)."""
@@ -39,13 +59,32 @@ class Glances:
         now = await self._store.now()
         today = now // DAY * DAY
         starts = [today - (count - 1 - number) * DAY for number in range(count)]
-        first = await self._first(starts, today)
-        counted = await self._store.count_between(job_id, [*first, LARGEST_ID])
-        return [Day(start, runs) for start, runs in zip(starts, counted, strict=True)]
+        known = self._known(job_id, now)
+        new = starts[next(place for place, start in enumerate(starts) if start not in known) :]
+        first = await self._first(new, now)
+        counted = dict(zip(new, await self._store.count_between(job_id, [*first, LARGEST_ID]), strict=True))
+        known.update((start, runs) for start, runs in counted.items() if start < today - DAY)
+        return [Day(start, counted[start] if start in counted else known[start]) for start in starts]
 
-    async def _first(self, starts: Sequence[Moment], today: Moment) -> list[int]:
-        """Return the first run of each day. Of today it may still come."""
-        unknown = [start for start in starts if start not in self._first_ids]
+    def _known(self, job_id: int, now: Moment) -> dict[Moment, Mapping[State, int]]:
+        """Return the days of a job that are over, as they were counted lately."""
+        if job_id not in self._kept or now >= self._kept[job_id].until:
+            self._kept.pop(job_id, None)
+            self._kept[job_id] = _Kept(now + KEPT_FOR, {})
+        if len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return self._kept[job_id].runs
+
+    async def _first(self, starts: Sequence[Moment], now: Moment) -> list[int]:
+        """Return the first run of each day. Of today an earlier one may still end: what was found is good for a
+        minute."""
+        today = now // DAY * DAY
+        known = {start: self._first_ids[start] for start in starts if start in self._first_ids}
+        if self._today is not None and self._today.start_at == today and now < self._today.until:
+            known[today] = self._today.first_id
+        unknown = [start for start in starts if start not in known]
         found = dict(zip(unknown, await self._store.find_made_since(unknown), strict=True)) if unknown else {}
         self._first_ids.update((start, run_id) for start, run_id in found.items() if start < today)
-        return [found.get(start) or self._first_ids.get(start, 0) for start in starts]
+        if today in found:
+            self._today = _Today(today, now + TODAY_KEPT_FOR, found[today])
+        return [known[start] if start in known else found[start] for start in starts]

@@ -125,10 +125,14 @@ class ListPart(DefinitionPart):
             said.args = found.args
             for word in (where.words or "").split()[:MOST_WORDS]:
                 said.add(*like(column, word))
-            parts.append(
-                f"SELECT id FROM jobs WHERE org = {org} AND deleted_at IS NULL{also} AND id < {start:d} "  # noqa: S608
-                f"AND {said.text()}"
-            )
+            among = f"jobs WHERE org = {org} AND deleted_at IS NULL{also} AND id < {start:d}"
+            if (
+                column == "name" and self.dialect == "postgres"
+            ):  # newest first, until there are enough: many share a word
+                among = f"(SELECT id, name FROM {among} ORDER BY id DESC OFFSET 0) AS newest WHERE true"  # noqa: S608
+                parts.append(f"(SELECT id FROM {among} AND {said.text()} LIMIT {SCANNED})")  # noqa: S608
+            else:
+                parts.append(f"SELECT id FROM {among} AND {said.text()}")  # noqa: S608
         text = f"{' UNION '.join(parts)} ORDER BY 1 DESC LIMIT {SCANNED}"
         ids = [row[0] for row in await self.read(self._statement(text), *found.args)]
         asked = self._wanted_jobs(where)

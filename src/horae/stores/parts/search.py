@@ -24,6 +24,7 @@ from horae.stores.rows import Row, attempt_from_row, run_from_row, trigger_ids
 
 SORTED = 1_500  # of the newest that a list sorts by a column without an index
 COUNTED = 10_001  # jobs; beyond, there are many
+LOOKED_AT = 500  # jobs whose latest runs are read together, where a page is to be filled
 BY_MOMENT = ("next_at", "last_at")
 
 _RUN_KEYS = {
@@ -105,7 +106,11 @@ class SearchPart(ListPart):
     async def _by_latest(
         self, latest: LatestRun, condition: str, wanted: Wanted, sorts: Sequence[Sort], offset: int, limit: int
     ) -> Found:
-        """The status of a job is that of its latest run, which no index has: all are looked at, but only at that."""
+        """The status of a job is that of its latest run, which no index has: all are looked at, but only at that; or
+        those that have a live run, if it shall be one; or as many as it takes to fill a page, if nobody counts them."""
+        if latest.is_live:
+            states = ", ".join(str(int(state)) for state in sorted({state for state, _ in latest.runs}))
+            condition += f" AND id IN (SELECT job_id FROM live WHERE state IN ({states}))"  # noqa: S608
         if any(sort.by in BY_MOMENT for sort in sorts):
             ids = await self._by_moment(condition, wanted, sorts)
         else:
@@ -113,8 +118,11 @@ class SearchPart(ListPart):
             text = f"SELECT id FROM jobs WHERE {condition} ORDER BY {order} {_cut(0, COUNTED)}"  # noqa: S608
             ids = [row[0] for row in await self.read(self._statement(text), *wanted.rest.args)]
         found: list[int] = []
-        for start in range(0, len(ids), SORTED):
-            part = ids[start : start + SORTED]
+        together = SORTED if latest.is_counted else LOOKED_AT
+        for start in range(0, len(ids), together):
+            if not latest.is_counted and len(found) > offset + limit:
+                return Found(await self.load_jobs(found[offset : offset + limit]), len(found), is_cut=True)
+            part = ids[start : start + together]
             runs = await self._load_latest(part)
             said = await self._load_said(latest, [job_id for job_id in part if job_id not in runs])
             found += [job_id for job_id in part if latest.has(runs.get(job_id), said.get(job_id))]

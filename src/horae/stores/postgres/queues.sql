@@ -14,14 +14,16 @@ SELECT
   (SELECT count(*) FROM (SELECT 1 FROM live WHERE queue = $1 LIMIT $3) AS found);
 
 -- queue_rates --
+-- What came within the minute and has ended, ended within it. Jobs are read once each, not once a run.
 SELECT queue, sum(came), sum(went) FROM (
   SELECT queue, 1 AS came, 0 AS went FROM (SELECT queue, created_at FROM live ORDER BY id DESC LIMIT $2) AS l
   WHERE created_at > $1
   UNION ALL
-  SELECT coalesce(q.id, 0), CASE WHEN h.created_at > $1 THEN 1 ELSE 0 END, CASE WHEN h.finished_at > $1 THEN 1 ELSE 0 END
-  FROM (SELECT job_id, created_at, finished_at, state FROM history ORDER BY id DESC LIMIT $2) AS h
-  JOIN jobs j ON j.id = h.job_id LEFT JOIN queues q ON q.name = CAST(j.policy AS jsonb) ->> 'queue'
-  WHERE h.state < {skipped}) AS recent
+  SELECT coalesce(q.id, 0), h.came, h.went FROM (
+    SELECT job_id, count(*) FILTER (WHERE created_at > $1) AS came, count(*) AS went
+    FROM (SELECT job_id, created_at, finished_at, state FROM history ORDER BY id DESC LIMIT $2) AS newest
+    WHERE state < {skipped} AND finished_at > $1 GROUP BY job_id) AS h
+  JOIN jobs j ON j.id = h.job_id LEFT JOIN queues q ON q.name = CAST(j.policy AS jsonb) ->> 'queue') AS recent
 GROUP BY queue;
 
 -- count_waiting --

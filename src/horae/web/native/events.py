@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from functools import lru_cache
 
 import msgspec
 
@@ -10,6 +11,7 @@ from horae import schemas
 from horae.core.events import KINDS, Cursor, EventFilter, read_cursor
 from horae.service import Services
 from horae.service.events.feed import Follower
+from horae.service.events.pulse import Beat
 from horae.web import http, params
 from horae.web.streams import EventStream, Streams, event, place
 
@@ -51,6 +53,7 @@ class Events:
 
     def __init__(self, services: Services, streams: Streams) -> None:
         self._feed = services.events
+        self._pulse = services.pulse
         self._streams = streams
 
     def operations(self) -> list[http.Operation]:
@@ -59,6 +62,8 @@ class Events:
                            "EventPage", params=_PAGE, errors=(409,)),
             http.Operation("GET", "/v1/events/stream", self.follow, "events", "Follow what happens",
                            "text/event-stream", params=_STREAM, errors=(409, 429)),
+            http.Operation("GET", "/v1/events/pulse", self.beat, "events", "Follow that something happens, in short",
+                           "text/event-stream", errors=(429,)),
         ]  # fmt: skip
 
     async def list_events(self, request: http.Request) -> http.Answer:
@@ -80,6 +85,24 @@ class Events:
     async def _events(self, follower: Follower, begin: Cursor) -> AsyncGenerator[bytes, None]:
         async for cursor, document in self._feed.follow(follower, begin):
             yield place(str(cursor)) if document is None else event(document["type"], document, str(cursor))
+
+    async def beat(self, request: http.Request) -> http.Answer:
+        """For pages that read anew what they show. At most once a second an event `pulse` says which `kinds` of events
+        came and of which `jobs`; `many`: there were more than it names. It begins now, and has no place to go on from:
+        whoever comes back looks at everything once."""
+        begin = await self._pulse.begin()
+        self._streams.take()
+        return EventStream(self._beats(http.principal(request).bound_to, begin), self._streams)
+
+    async def _beats(self, org: int | None, begin: Cursor) -> AsyncGenerator[bytes, None]:
+        async for beat in self._pulse.follow(org, begin):
+            yield _told(beat)
+
+
+@lru_cache(maxsize=16)
+def _told(beat: Beat) -> bytes:
+    """The same beat goes to all who watch."""
+    return event("pulse", {"kinds": sorted(beat.kinds), "jobs": sorted(beat.jobs), "many": beat.is_many})
 
 
 def _follower(request: http.Request) -> Follower:

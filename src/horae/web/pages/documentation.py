@@ -11,13 +11,15 @@ from horae.core.insight.why.codes import CODES as EXPLAINED
 from horae.core.insight.why.codes import PAGE
 from horae.errors import CODES
 from horae.web import http, openapi
-from horae.web.pages.shell import HTML, Shell
+from horae.web.pages.shell import HTML, Drawn, Shell
 
 
 class Documentation:
     def __init__(self, shell: Shell, api: openapi.Api) -> None:
         self._shell = shell
         self._api = api
+        self._drawn = Drawn()
+        self._shown: dict[str, Any] | None = None
         shell.add_filter("kind", _schema_words)
 
     def operations(self) -> list[http.Operation]:
@@ -29,8 +31,11 @@ class Documentation:
         ]
 
     async def docs(self, request: http.Request) -> http.Answer:
-        document = self._api.document
-        return self._shell.page(request, "docs.html", document=document, groups=_grouped(document), codes=CODES)
+        """It is the same for all, and long: it is drawn once."""
+        if self._shown is None:
+            document = self._api.document
+            self._shown = {"document": document, "groups": _grouped(document), "codes": CODES}
+        return self._shell.shared_page(request, "docs.html", self._drawn, self._shown)
 
     async def explain(self, request: http.Request) -> http.Answer:
         return self._shell.page(request, "explain.html", codes=EXPLAINED.values())

@@ -115,7 +115,7 @@ def _latest(state: str | None) -> LatestRun | None:
     if state is None:
         return None
     runs = frozenset((each, phase) for each in STATES[state] for phase in Phase)
-    return LatestRun(runs, ("none",), frozenset(), frozenset())
+    return LatestRun(runs, ("none",), frozenset(), frozenset(), is_counted=False)
 
 
 def _address(asked: dict[str, Any], changed: dict[str, Any]) -> str:

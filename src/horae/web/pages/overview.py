@@ -13,9 +13,9 @@ from horae.core.time import moments
 from horae.service import Services
 from horae.web import http, render
 from horae.web.native.cluster import Cluster
-from horae.web.pages.attention import Attention, Item
+from horae.web.pages.attention import Attention
 from horae.web.pages.charts import bars, line
-from horae.web.pages.shell import HTML, Shell
+from horae.web.pages.shell import HTML, Drawn, Shell
 from horae.web.pages.words import count, day, span
 from horae.web.pages.writing import SAMPLE
 
@@ -26,9 +26,11 @@ WIDEST, NARROWEST = 180, 10  # minutes to each side of now
 
 
 class Seen(NamedTuple):
-    attention: list[Item]
-    past: list[schemas.Run]
-    names: dict[str, str]
+    """What is shown, as it was a moment ago."""
+
+    until: float  # when it is too old
+    drawn: Drawn
+    values: dict[str, Any]
 
 
 class OverviewPage:
@@ -38,42 +40,42 @@ class OverviewPage:
         self._attention = Attention(services)
         self._cluster = cluster
         self._shell = shell
-        self._seen: dict[int | None, tuple[float, Seen]] = {}  # by organisation, with how long it is good
+        self._seen: dict[tuple[int | None, str, str], Seen] = {}  # by organisation, role and zone
         self._looking = asyncio.Lock()
 
     def operations(self) -> list[http.Operation]:
         return [http.Operation("GET", "/", self.show, "pages", "The overview page", HTML)]
 
     async def show(self, request: http.Request) -> http.Answer:
-        org = http.principal(request).bound_to
-        overview = await self._cluster.read_overview(org)
-        seen = await self._look(org)
-        zone, at = self._shell.zone_of(request), self._shell.now()
-        minutes = _minutes(seen.past, at)
-        names = {**overview.names, **seen.names}
-        return self._shell.page(
-            request, "overview.html", seen=overview, attention=seen.attention, warnings=self._insight.warnings,
-            names=names, sample=SAMPLE, minutes=minutes,
-            line=line(seen.past, overview.due, names, at, minutes, zone),
-            running=[run for run in overview.live if run.state == "running"],
-            waiting=[run for run in overview.live if run.state != "running"],
-            done=bars(_ended(seen.past, at, minutes, zone), count),
-            late=bars(_late(seen.past, at, minutes, zone), span),
-        )  # fmt: skip
-
-    async def _look(self, org: int | None) -> Seen:
+        """Everybody who sees the same is served by one look, however many have the page open."""
+        who, zone = http.principal(request), self._shell.zone_of(request)
+        key = (who.bound_to, who.role, zone)
         async with self._looking:
-            until, seen = self._seen.get(org, (0.0, None))
-            if seen is None or time.monotonic() >= until:
-                runs = (await self._jobs.list_runs(RunFilter(org=org), None, PAST)).items
-                names = await self._insight.job_names(run.job_id for run in runs)
-                seen = Seen(
-                    await self._attention.read(org),
-                    [render.run(run) for run in runs if run.started_at is not None],
-                    {str(job_id): name for job_id, name in names.items()},
-                )
-                self._seen[org] = time.monotonic() + SECONDS, seen
-            return seen
+            seen = self._seen.get(key)
+            if seen is None or time.monotonic() >= seen.until:
+                values = await self._look(who.bound_to, zone)
+                self._seen = {each: one for each, one in self._seen.items() if one.until > time.monotonic()}
+                seen = self._seen[key] = Seen(time.monotonic() + SECONDS, Drawn(), values)
+            return self._shell.shared_page(request, "overview.html", seen.drawn, seen.values)
+
+    async def _look(self, org: int | None, zone: str) -> dict[str, Any]:
+        overview = await self._cluster.read_overview(org)
+        runs = (await self._jobs.list_runs(RunFilter(org=org), None, PAST)).items
+        past = [render.run(run) for run in runs if run.started_at is not None]
+        names = {
+            **overview.names,
+            **{str(key): name for key, name in (await self._insight.job_names(run.job_id for run in runs)).items()},
+        }
+        at = self._shell.now()
+        minutes = _minutes(past, at)
+        return {
+            "seen": overview, "attention": await self._attention.read(org), "warnings": self._insight.warnings,
+            "names": names, "sample": SAMPLE, "minutes": minutes,
+            "line": line(past, overview.due, names, at, minutes, zone),
+            "running": [run for run in overview.live if run.state == "running"],
+            "waiting": [run for run in overview.live if run.state != "running"],
+            "done": bars(_ended(past, at, minutes, zone), count), "late": bars(_late(past, at, minutes, zone), span),
+        }  # fmt: skip
 
 
 def _minutes(past: list[schemas.Run], at: str) -> int:

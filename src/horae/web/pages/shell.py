@@ -10,12 +10,13 @@ right from the server, and do not change their looks once they are there.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import jinja2
+from jinja2.runtime import Context
 
 from horae.core.rights import may
 from horae.core.roles import Permission
@@ -84,6 +85,22 @@ def _is_zone(name: str) -> bool:
         return False
 
 
+class Drawn:
+    """The main part of a page, drawn for the first who sees it and kept for others who see the same."""
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    def block(self, draw: Callable[[Context], Iterator[str]]) -> Callable[[Context], Iterator[str]]:
+        """Return what stands in for the block of a template."""
+
+        def kept(context: Context) -> Iterator[str]:
+            self._text = self._text or "".join(draw(context))
+            yield self._text
+
+        return kept
+
+
 class Shell:
     def __init__(self, services: Services, version: str) -> None:
         self._insight = services.insight
@@ -117,6 +134,12 @@ class Shell:
         return read_look(http.cookie(request, LOOK)).zone
 
     def page(self, request: http.Request, template: str, **values: Any) -> http.Reply:
+        return self.shared_page(request, template, None, values)
+
+    def shared_page(
+        self, request: http.Request, template: str, drawn: Drawn | None, values: Mapping[str, Any]
+    ) -> http.Reply:
+        """Return a page whose main part, once it was `drawn`, stays as it was."""
         who = http.principal(request)
         shown = {
             "who": who, "has_session": request.has_session, "node": self._insight.node,
@@ -124,14 +147,18 @@ class Shell:
             "look": read_look(http.cookie(request, LOOK)), "at": self.now(), "here": request.scope["path"],
             "may": lambda permission: may(who, Permission(permission)), **values,
         }  # fmt: skip
-        return http.Reply(200, self._render(template, shown), MEDIA, about=http.PAGE)
+        return http.Reply(200, self._render(template, shown, drawn), MEDIA, about=http.PAGE)
 
     def bare(self, template: str, **values: Any) -> http.Reply:
         """Return a page for somebody who is not known yet."""
         return http.Reply(200, self._render(template, {"look": Look(), **values}), MEDIA, about=http.PAGE)
 
-    def _render(self, template: str, values: dict[str, Any]) -> bytes:
-        return self._environment.get_template(template).render(values).encode("utf-8", "replace")
+    def _render(self, template: str, values: dict[str, Any], drawn: Drawn | None = None) -> bytes:
+        found = self._environment.get_template(template)
+        context = found.new_context(values)
+        if drawn is not None:
+            context.blocks["main"] = [drawn.block(context.blocks["main"][0])]
+        return "".join(found.root_render_func(context)).encode("utf-8", "replace")
 
 
 def refused(page: http.Reply, error: Error) -> http.Reply:

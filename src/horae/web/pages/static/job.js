@@ -56,4 +56,4 @@ function begin() {
 }
 
 begin();
-if (!new URLSearchParams(location.search).has("cursor")) follow((event) => String(event.job) === id, () => look().catch(() => {}), 1000);
+if (!new URLSearchParams(location.search).has("cursor")) follow(({ jobs }) => jobs.includes(Number(id)), () => look().catch(() => {}), 1000);

@@ -99,4 +99,4 @@ if (bulk) {
     }
   });
 }
-follow(({ type }) => type.startsWith("run."), () => look().catch(() => {}), 2000); // the mark says that the server is away
+follow(({ kinds }) => kinds.some((kind) => kind.startsWith("run.")), () => look().catch(() => {}), 2000); // the mark says that the server is away

@@ -1,6 +1,7 @@
 // What happens, as it happens: from the worker that all tabs share, or, where there is none, from a stream of this tab.
 import { byId } from "./dom.js";
 
+const UNNAMED_MS = 5000; // between two looks, where so much happens that nobody says whether it was of interest
 const SAID = { live: ["live", ""], lost: ["no answer", "lost"], held: ["paused", "held"] };
 const followers = [];
 let isBegun = false;
@@ -11,10 +12,12 @@ function show(state) {
   [place.textContent, place.className] = [SAID[state][0], `pulse end ${SAID[state][1]}`];
 }
 
-function hear({ state, events, isMany }) {
+function hear({ state, beat }) {
   if (state) show(state);
-  if (state === "live") for (const one of followers) one.wake(); // what happened since the page was made was not heard
-  if (events) for (const one of followers) if (isMany || events.some(one.wanted)) one.wake();
+  for (const one of followers) {
+    if (state === "live" || (beat && one.wanted(beat))) one.wake(); // what happened since the page was made was not heard
+    else if (beat?.many) one.wake(UNNAMED_MS);
+  }
 }
 
 async function begin() {
@@ -30,19 +33,26 @@ async function begin() {
   addEventListener("pageshow", ({ persisted }) => { if (persisted) location.reload(); });
 }
 
-// Acts when an event is wanted: at most once in `every` ms, and not while nobody looks.
+// Acts when a beat (its kinds, its jobs) is wanted: at most once in `every` ms, and not while nobody looks.
 export function follow(wanted, act, every) {
   let last = 0;
+  let due = Infinity;
   let timer;
   let isOwed = false;
   const go = () => {
-    timer = undefined;
+    due = Infinity;
     isOwed = document.hidden;
     if (isOwed) return;
     last = Date.now();
     act();
   };
-  const wake = () => { timer ??= setTimeout(go, Math.max(0, last + every - Date.now())); };
+  const wake = (apart = 0) => {
+    const at = last + Math.max(every, apart);
+    if (at >= due) return;
+    clearTimeout(timer);
+    due = at;
+    timer = setTimeout(go, Math.max(0, at - Date.now()));
+  };
   followers.push({ wanted, wake });
   document.addEventListener("visibilitychange", () => { if (!document.hidden && isOwed) wake(); });
   begin();
