@@ -91,7 +91,8 @@ COLUMNS = (
 
 
 def kept(text: str, limit: int = MAX_TEXT) -> str:
-    return _UNKEPT.sub("?", text[:limit])
+    text = text[:limit]
+    return text if text.isascii() and text.isprintable() else _UNKEPT.sub("?", text)
 
 
 def span(ids: Sequence[int]) -> str:

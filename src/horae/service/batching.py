@@ -14,6 +14,8 @@ from typing import Generic, TypeVar
 from horae.errors import Unavailable
 from horae.ports import deeds
 
+PASSES = 3  # of the event loop, from bytes at a socket to an item that waits
+
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -54,7 +56,11 @@ class Coalescer(Generic[In, Out]):
             if wait > 0:
                 await asyncio.sleep(wait)
             self._flushed_at = loop.time()
-            await self._deliver(self._next_batch())
+            batch = self._next_batch()
+            await self._deliver(batch)
+            if len(batch) > 1:  # those who were answered, and those at the door, have their turn: they come along
+                for _ in range(PASSES):
+                    await asyncio.sleep(0)
 
     def _next_batch(self) -> list[tuple[In, asyncio.Future[Out]]]:
         count = self._limit if self._weigh is None else self._count_by_weight(self._weigh)

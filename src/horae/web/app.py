@@ -257,7 +257,7 @@ class Gate:
         if request.scope.get(OWNER) not in self._free_pass:
             return False
         is_near = self._is_near(request.header(b"host") or "")
-        return is_near and not peers.was_forwarded(name.decode("latin-1") for name in request.by_name)
+        return is_near and not _was_forwarded(tuple(request.by_name))
 
     def _check_origin(self, origin: str, host: str) -> None:
         scheme, _, place = origin.partition("://")
@@ -266,6 +266,11 @@ class Gate:
             raise http.BadOrigin(
                 "the request comes from a page of another site", hint="open Horae's own page, or use the CLI"
             )
+
+
+@lru_cache(64)  # a program sends the same headers with every request
+def _was_forwarded(names: tuple[bytes, ...]) -> bool:
+    return peers.was_forwarded(name.decode("latin-1") for name in names)
 
 
 def _refuse_unnamed_page(request: http.Request) -> None:

@@ -172,6 +172,10 @@ class Protocol(HttpToolsProtocol):
         self._head_came()
         super().on_headers_complete()
 
+    def on_message_complete(self) -> None:
+        self.scope[http.WHOLE] = True  # type: ignore[literal-required]
+        super().on_message_complete()
+
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return

@@ -50,6 +50,7 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 
 ROUTE = "horae.route"  # in a scope: the template of its path, where there is something
 BODY_LIMIT = documents.MAX_BYTES
+WHOLE = "horae.whole"  # in the scope of a request: its body has arrived
 JOINING = "horae.joining"  # in the scope of a request: what sends a head and a body together, if the server has it
 BODY_SECONDS = 30.0  # a body that has not arrived by then is given up
 
@@ -284,6 +285,8 @@ class Request:
 
     async def read(self, limit: int = BODY_LIMIT, seconds: float | None = None) -> bytes:
         """Return the body, whole; it has BODY_SECONDS to arrive, unless said."""
+        if self.scope.pop(WHOLE, False):  # there is nothing to wait for, nor to time
+            return await self._read(limit)
         seconds = BODY_SECONDS if seconds is None else seconds
         try:
             async with asyncio.timeout(seconds):

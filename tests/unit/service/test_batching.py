@@ -52,6 +52,24 @@ async def test_what_comes_during_a_flush_goes_with_the_next_one():
     assert slow.batches == [[1], list(range(2, 50))]
 
 
+async def test_who_was_answered_together_may_come_along_with_the_next_flush():
+    slow = Slow()
+    slow.gate.clear()
+    coalescer = Coalescer(slow.flush)
+
+    async def ask_twice(item: int) -> None:
+        await coalescer.add(await coalescer.add(item))
+
+    twice = [asyncio.create_task(ask_twice(item)) for item in (1, 2)]
+    await slow.begun.wait()
+    meanwhile = asyncio.create_task(coalescer.add(3))
+    await asyncio.sleep(0)
+    slow.gate.set()
+    await asyncio.gather(*twice, meanwhile)
+
+    assert [sorted(batch) for batch in slow.batches] == [[1, 2], [3, 10, 20]]
+
+
 async def test_a_batch_has_its_limit():
     slow = Slow()
     coalescer = Coalescer(slow.flush, limit=10)

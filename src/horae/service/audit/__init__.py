@@ -17,6 +17,7 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from types import TracebackType
 from typing import Protocol
 
 from horae.core.audit import AuditFilter, Check, Deed, Head, Outcome, Place, Row, read_head, read_place
@@ -48,6 +49,30 @@ class _Refused:
     count: int = 0
 
 
+class _Watch:
+    """Audit.watch. Every write goes through it: a generator would cost several times as much."""
+
+    __slots__ = ("_audit", "_deed")
+
+    def __init__(self, audit: Audit, deed: Deed) -> None:
+        self._audit = audit
+        self._deed = deed
+
+    async def __aenter__(self) -> None:
+        deeds.carry(self._deed)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                await self._audit.settle(self._deed)
+            elif isinstance(error, Error):
+                await self._audit.fail(self._deed, error.code)
+        finally:
+            deeds.carry(None)
+
+
 class Audit:
     def __init__(self, store: AuditStore, clock: Clock, metrics: Metrics) -> None:
         self._store = store
@@ -58,20 +83,10 @@ class Audit:
         self._since = clock.elapsed()
         self._ids = map("audit-{}-{:x}".format, itertools.repeat(secrets.token_hex(5)), itertools.count(1))
 
-    @asynccontextmanager
-    async def watch(self, deed: Deed) -> AsyncIterator[None]:
+    def watch(self, deed: Deed) -> _Watch:
         """Whatever is written within is of this deed; its row is there afterwards, unless nothing was done."""
         deed.request_id = deed.request_id or next(self._ids)
-        deeds.carry(deed)
-        try:
-            yield
-        except Error as error:
-            await self.fail(deed, error.code)
-            raise
-        else:
-            await self.settle(deed)
-        finally:
-            deeds.carry(None)
+        return _Watch(self, deed)
 
     @asynccontextmanager
     async def call(self, deed: Deed, *, is_told: bool) -> AsyncIterator[None]:

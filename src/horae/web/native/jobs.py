@@ -16,7 +16,7 @@ from horae.ports import deeds
 from horae.service import Services
 from horae.service.jobs.submitting import Outcome, Planned
 from horae.web import http, params, render
-from horae.web.native.bodies import read_run
+from horae.web.native.bodies import read_plain_run, read_run
 from horae.web.native.many import SLICE, Intake, Many, Pieces, cut, in_pieces, is_list
 from horae.web.openapi import LINES
 
@@ -42,6 +42,7 @@ _JOBS = (
     params.LIMIT,
 )
 _DAYS = params.number("days", "How many, today included.", 1, 400, 371)
+JSON = b"application/json"
 _DRY_RUN = params.boolean("dry_run", "Only say what would be created or changed (200); everything is checked.")
 _ETAG = {"ETag": "The version of the job, for If-Match."}
 PREVIEWED_JOBS = 10  # of a plan, whose next moments are shown, and as many triggers of each
@@ -197,7 +198,10 @@ class Jobs:
         is still to come, it waits until then, `blocked` with the reason `later`, and the policy is applied then."""
         job_id = request.path_id("job_id")
         body = await request.read()
-        wanted = read_run(request.parse(body) if body else {}, job_id, request.idempotency(body))
+        once = request.idempotency(body)
+        wanted = read_plain_run(body, job_id, once) if request.by_name.get(b"content-type") == JSON else None
+        if wanted is None:
+            wanted = read_run(request.parse(body) if body else {}, job_id, once)
         return http.reply(201, render.run(await self._jobs.orders.place(wanted)))
 
 
