@@ -157,7 +157,8 @@ async def census_shared(bench: Bench) -> AsyncIterator[Line]:
             detail |= late
             for name, budget in BUDGET.items():
                 yield _median_line(f"census-shared.{name}", bench.store, budget, detail, [
-                    (one[name], other[name], seen) for (one, seen), (other, _) in zip(ours, bare, strict=True)
+                    (one[name], other[name], {**seen, **{f"bare_{key}": plain[key] for key in ("batches", "queries")}})
+                    for (one, seen), (other, plain) in zip(ours, bare, strict=True)
                 ])  # fmt: skip
 
 
