@@ -18,9 +18,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=8,
 )
-DOCUMENTS = st.fixed_dictionaries(
-    {}, optional=dict.fromkeys(("data", "priority", "node", "run_at", "other"), VALUES)
-)
+DOCUMENTS = st.fixed_dictionaries({}, optional=dict.fromkeys(("data", "priority", "node", "run_at", "other"), VALUES))
 
 
 @given(DOCUMENTS | VALUES)
