@@ -177,9 +177,8 @@ def test_d01_a_server_that_asks_for_certificates_refuses_who_shows_none(tmp_path
             agent = begin(at(server), f"x{len(shown)}", *ca, *shown, "--token-file", str(tmp_path / "token.txt"))
             agent.wait_for("server.lost")
             assert "joined" not in agent.log()
-        for context in (ssl.create_default_context(cafile=certificate),):
-            with pytest.raises(httpx.TransportError):
-                httpx.get(f"{server.url}/healthz", verify=context)
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{server.url}/healthz", verify=ssl.create_default_context(cafile=certificate))
         with socket.create_connection(("127.0.0.1", server.port)) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             assert b"HTTP/1.1 200" not in plain.recv(1000)
@@ -206,8 +205,8 @@ def test_the_nodes_of_a_cluster_show_each_other_their_certificates(tmp_path: Pat
     try:
         run_id = shell(one, "echo found it")
         assert one.ended(run_id)["node"] == "two"
-        answer = one.http.get(f"/v1/runs/{run_id}/log")
-        assert "found it" in answer.text, answer.text
+        two.wait_until(lambda: "rpc.up" in two.log(), "others to reach it")
+        one.wait_until(lambda: "found it" in one.http.get(f"/v1/runs/{run_id}/log").text, "the output", 30)
     finally:
         one.stop()
         two.stop()
