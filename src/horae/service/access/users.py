@@ -19,7 +19,8 @@ import structlog
 
 from horae.core.identity import EVERYWHERE, OPERATOR, Member, Organisation, Principal, User, UserKind
 from horae.core.model import SECOND
-from horae.core.roles import Role
+from horae.core.rights import refuse_without
+from horae.core.roles import Permission, Role, is_within
 from horae.errors import Conflict, Denied, Invalid, NotFound
 from horae.ports import deeds
 from horae.ports.store.moments import StoreClock
@@ -155,8 +156,11 @@ class Users:
         return await self._store.list_members(org)
 
     async def add_member(self, org: int, name: str, role: Role, who: Principal) -> None:
+        """Nobody gives, or takes from somebody, more than is theirs."""
         await self._refuse_without_admin(org, who)
         user = await self._named(name)
+        _refuse_more(role, who)
+        _refuse_more(user.roles.get(org), who)
         deeds.note_change({"role": user.roles.get(org)}, {"role": role})
         await self._store.put_member(org, user.id, role)
         self._access.doubt_user(user.id)
@@ -165,6 +169,7 @@ class Users:
     async def remove_member(self, org: int, name: str, who: Principal) -> None:
         await self._refuse_without_admin(org, who)
         user = await self._named(name)
+        _refuse_more(user.roles.get(org), who)
         deeds.note_change({"role": user.roles.get(org)}, None)
         if not await self._store.drop_member(org, user.id, unless_last=not who.is_local):
             raise Conflict(
@@ -197,8 +202,12 @@ class Users:
             return
         if org != who.org:
             raise NotFound(f"there is no organisation {org}", hint="`horae orgs` lists them")
-        if who.role is not Role.ADMIN:
-            raise Denied("only an admin of the organisation may do this", code="E_ROLE")
+        refuse_without(who, Permission.USERS)
+
+
+def _refuse_more(role: Role | None, who: Principal) -> None:
+    if role is not None and not is_within(role, who.role):
+        raise Denied(f"{who.name} is {who.role} here, and this is about {role}", code="E_ROLE", hint="ask an admin")
 
 
 def refuse_bad_name(name: str) -> None:

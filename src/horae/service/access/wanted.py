@@ -9,7 +9,7 @@ from typing import Any
 from horae.core.fields import Fields, Problems, fields_of, shown
 from horae.core.model import ANY, LARGEST_ORG, SCOPES, Bounds
 from horae.core.policy import resources
-from horae.core.roles import Role
+from horae.core.roles import ROLE_WORDS, Role, read_role
 
 DEFAULT_SECONDS = 90 * 86_400.0  # that a user's token is good for; one of an agent, until it is revoked
 NEVER = "never"
@@ -68,10 +68,10 @@ def _read_role(fields: Fields, scope: str) -> Role | None:
         return None
     if scope == "agent":
         fields.fault("role", "E_FIELD_CONFLICT", "an agent has no role: it does what runs ask for", "leave role out")
-    if role not in set(Role):
-        fields.fault("role", "E_ENUM", f"must be one of {', '.join(Role)}, got {shown(role)}")
-        return None
-    return Role(role)
+    found = read_role(role)
+    if found is None:
+        fields.fault("role", "E_ENUM", f"must be {ROLE_WORDS}, got {shown(role)}")
+    return found
 
 
 def _read_bounds(fields: Fields, scope: str) -> Bounds | None:
