@@ -143,6 +143,8 @@ async def test_a_token_makes_others_that_may_do_as_much_or_less(far: httpx.Async
     assert agent.json()["role"] is None
     listed = (await far.get("/v1/tokens", headers=admin)).json()["items"]
     assert [it["role"] for it in listed] == [None, "admin", "viewer", "admin"]
+    every = "+".join(Permission)
+    assert (await far.post("/v1/tokens", json={"name": "all", "role": every}, headers=admin)).json()["role"] == "admin"
 
 
 @BOTH
@@ -207,8 +209,7 @@ async def test_F09_a_token_cannot_make_one_that_may_do_more(world: World) -> Non
         ({"name": "x", "role": "root"}, "E_ENUM"),
         ({"name": "x", "role": "read+root"}, "E_ENUM"),
         ({"name": "x", "role": "read+"}, "E_ENUM"),
-        ({"name": "x", "role": "read+" * 40 + "read"}, "E_ENUM"),
-        ({"name": "x", "role": "read+" * 9000 + "read"}, "E_LEN"),
+        ({"name": "x", "role": "read+" * 40 + "read"}, "E_LEN"),
         ({"name": "x", "role": 7}, "E_TYPE"),
         ({"name": "x", "scope": "agent", "node": "n", "role": "viewer"}, "E_FIELD_CONFLICT"),
     ],

@@ -9,7 +9,7 @@ from typing import Any
 from horae.core.fields import Fields, Problems, fields_of, shown
 from horae.core.model import ANY, LARGEST_ORG, SCOPES, Bounds
 from horae.core.policy import resources
-from horae.core.roles import ROLE_WORDS, Role, read_role
+from horae.core.roles import LONGEST, ROLE_WORDS, Role, read_role
 
 DEFAULT_SECONDS = 90 * 86_400.0  # that a user's token is good for; one of an agent, until it is revoked
 NEVER = "never"
@@ -63,7 +63,7 @@ def parse_token(document: Any) -> Wanted:
 
 
 def _read_role(fields: Fields, scope: str) -> Role | None:
-    role = fields.text("role")
+    role = fields.text("role", LONGEST)
     if role is None:
         return None
     if scope == "agent":

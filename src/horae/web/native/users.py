@@ -5,7 +5,7 @@ from __future__ import annotations
 from horae import schemas
 from horae.core.fields import Fields, shown
 from horae.core.identity import UserKind
-from horae.core.roles import ROLE_WORDS, Permission, Role, read_role
+from horae.core.roles import LONGEST, ROLE_WORDS, Permission, Role, read_role
 from horae.service import Services
 from horae.service.access.users import INVITE_SECONDS, PAGE
 from horae.web import http, params, render
@@ -145,7 +145,7 @@ def _required(fields: Fields, name: str) -> str:
 
 
 def _role(fields: Fields) -> Role | None:
-    text = fields.text("role")
+    text = fields.text("role", LONGEST)
     if text is None:
         return None
     if (role := read_role(text)) is None:
