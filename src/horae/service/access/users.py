@@ -53,8 +53,9 @@ class Users:
         await self._refuse_without_installation(who, "make users")
         refuse_bad_name(name)
         wanted = User(0, name, kind, await self._store.now(), email, roles=roles or {})
-        told = {f"role in {org}": role for org, role in wanted.roles.items()}
-        deeds.note_change(None, {"name": name, "kind": kind, "email": email, **told})
+        told = {f"role in {org or '*'}": role for org, role in wanted.roles.items()}
+        deeds.note(subject=name)
+        deeds.note_change(None, {"kind": kind, "email": email or None, **told})
         made = await self._store.add_user(wanted)
         if made is None:
             raise Conflict(f"there is a user {name} already", code="E_NAME_TAKEN", hint="`horae users` lists them")
@@ -130,6 +131,7 @@ class Users:
         refuse_bad_name(name)
         if name.isdigit():
             raise Invalid("an organisation's name is no number", code="E_PATTERN", path="name")
+        deeds.note(subject=name)
         deeds.note_change(None, {"name": name})
         made = await self._store.add_organisation(name, await self._store.now())
         if made is None:
