@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horae.core import model
 from horae.core.identity import UserKind
-from horae.core.roles import Role
+from horae.core.roles import ROLE_PATTERN
 
 Id = Annotated[int, Meta(ge=1, le=model.LARGEST_ID)]
 Count = Annotated[int, Meta(ge=0)]
@@ -522,7 +522,7 @@ class Token(Struct):
     org: Annotated[int, Meta(description="The organisation of what is made and seen with it.")]
     role: Annotated[
         str | None,
-        Meta(description="What may be done with it; null of an agent.", extra_json_schema={"enum": [*Role, None]}),
+        Meta(description="What may be done with it: a role, or a list of permissions. Null of an agent."),
     ]
     node: Annotated[
         str | None, Meta(description="The agent that it is for, `*` for any; of an agent without one, any.")
@@ -566,7 +566,7 @@ class Me(Struct):
 
     name: str
     org: Annotated[int, Meta(description="The organisation of what is made and seen.")]
-    role: Annotated[str, Meta(extra_json_schema={"enum": list(Role)})]
+    role: Annotated[str, Meta(extra_json_schema={"pattern": ROLE_PATTERN})]
     via: Annotated[str, Meta(description="What proves it: local, token 7, session 12.")]
     user_id: Annotated[Id | None, Meta(description="Null of who has no account.")]
 
@@ -628,7 +628,7 @@ class OrganisationPage(Struct):
 
 class Member(Struct):
     name: str
-    role: Annotated[str, Meta(extra_json_schema={"enum": list(Role)})]
+    role: Annotated[str, Meta(extra_json_schema={"pattern": ROLE_PATTERN})]
     source: Annotated[str, Meta(description="`manual`, or the issuer whose claims said so.")]
 
 

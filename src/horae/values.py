@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from horae.core.roles import Role
+from horae.core.roles import ROLE_WORDS, Role, read_role
 from horae.core.spelling import suggest
 from horae.errors import Invalid
 
@@ -553,10 +553,11 @@ def read_group_roles(value: object) -> tuple[tuple[str, str, Role], ...]:
 
 
 def _group_role(group: str, word: object) -> tuple[str, str, Role]:
-    org, _, role = word.rpartition(":") if isinstance(word, str) else ("", "", "")
-    if not group or role not in set(Role):
-        raise Refused(_GROUP_ROLES, hint=f"a role is one of {', '.join(Role)}, with `org:` before it or without")
-    return group, org or "default", Role(role)
+    org, _, text = word.rpartition(":") if isinstance(word, str) else ("", "", "")
+    role = read_role(text)
+    if not group or role is None:
+        raise Refused(_GROUP_ROLES, hint=f"a role is {ROLE_WORDS}, with `org:` before it or without")
+    return group, org or "default", role
 
 
 def show_group_roles(value: tuple[tuple[str, str, Role], ...]) -> str:

@@ -476,14 +476,14 @@ async def test_new_keys_are_found_and_unknown_ones_cost_one_look_in_half_a_minut
 async def test_a_session_is_renewed_when_due_and_follows_new_claims(
     far: httpx.AsyncClient, issuer: Issuer, world: World
 ) -> None:
-    issuer.grant = {"refresh_token": "r1"}
+    issuer.grant = {"refresh_token": "refresh-one"}
     await log_in(far, issuer)
-    assert "r1" not in str(await world.store.list_sessions(1))  # sealed
+    assert "refresh-one" not in str(await world.store.list_sessions(1))  # sealed
     issuer.grant, issuer.groups = {"refresh_token": "r2"}, ["admins"]
     assert (await far.get("/v1/me")).json()["role"] == "editor"
     world.clock.advance(60)
     assert (await far.get("/v1/me")).json()["role"] == "admin"
-    assert (issuer.forms[-1]["grant_type"], issuer.forms[-1]["refresh_token"]) == ("refresh_token", "r1")
+    assert (issuer.forms[-1]["grant_type"], issuer.forms[-1]["refresh_token"]) == ("refresh_token", "refresh-one")
     world.clock.advance(60)
     await far.get("/v1/me")
     assert issuer.forms[-1]["refresh_token"] == "r2"
@@ -492,7 +492,7 @@ async def test_a_session_is_renewed_when_due_and_follows_new_claims(
 async def test_F61_many_requests_at_once_renew_a_session_once(
     far: httpx.AsyncClient, issuer: Issuer, world: World
 ) -> None:
-    issuer.grant = {"refresh_token": "r1"}
+    issuer.grant = {"refresh_token": "refresh-one"}
     await log_in(far, issuer)
     world.clock.advance(60)
     answers = await asyncio.gather(*(far.get("/v1/me") for _ in range(10)))
@@ -504,7 +504,7 @@ async def test_F61_many_requests_at_once_renew_a_session_once(
 async def test_a_renewal_that_is_refused_ends_the_session(
     far: httpx.AsyncClient, issuer: Issuer, world: World, reason: str
 ) -> None:
-    issuer.grant = {"refresh_token": "r1"}
+    issuer.grant = {"refresh_token": "refresh-one"}
     await log_in(far, issuer)
     if reason == "refused":
         issuer.answers["/token"] = (400, b'{"error": "invalid_grant"}')
@@ -518,7 +518,7 @@ async def test_a_renewal_that_is_refused_ends_the_session(
 async def test_while_the_provider_is_away_the_session_goes_on_and_is_renewed_later(
     far: httpx.AsyncClient, issuer: Issuer, world: World
 ) -> None:
-    issuer.grant = {"refresh_token": "r1"}
+    issuer.grant = {"refresh_token": "refresh-one"}
     await log_in(far, issuer)
     issuer.answers["/token"] = (502, b"bad gateway")
     for _ in range(3):

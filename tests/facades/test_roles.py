@@ -14,9 +14,10 @@ from horae.contracts import CONTRACTS
 from horae.contracts.admin.grpc import NEEDED, SERVICE
 from horae.contracts.rpc.caller import Caller
 from horae.contracts.rpc.calls import Calls
-from horae.core.identity import Principal
-from horae.core.roles import PERMISSIONS, Permission, Role
+from horae.core.identity import LOCAL, Principal
+from horae.core.roles import PERMISSIONS, Permission, Role, common, greatest
 from horae.errors import Denied, Error
+from horae.service.access.grants import parse_grant
 from horae.web import app as web
 from tests.facades.test_native import JOB, problem_of
 from tests.facades.test_routes import operations  # noqa: F401  (a fixture)
@@ -142,6 +143,55 @@ async def test_a_token_makes_others_that_may_do_as_much_or_less(far: httpx.Async
     assert agent.json()["role"] is None
     listed = (await far.get("/v1/tokens", headers=admin)).json()["items"]
     assert [it["role"] for it in listed] == [None, "admin", "viewer", "admin"]
+    every = "+".join(Permission)
+    assert (await far.post("/v1/tokens", json={"name": "all", "role": every}, headers=admin)).json()["role"] == "admin"
+
+
+@BOTH
+async def test_a_token_may_be_for_a_list_of_permissions(far: httpx.AsyncClient, world: World) -> None:
+    admin = await bearer(world, Role.ADMIN)
+    made = (await far.post("/v1/tokens", json={"name": "ci", "role": "runs.start+read"}, headers=admin)).json()
+    assert made["role"] == "read+runs.start"
+    job = (await far.post("/v1/jobs", json=JOB, headers=admin)).json()["jobs"][0]
+    ci = {"authorization": f"Bearer {made['token']}"}
+    assert (await far.get("/v1/me", headers=ci)).json()["role"] == "read+runs.start"
+    assert (await far.post(f"/v1/jobs/{job['id']}/run", headers=ci)).status_code == 201
+    refused = problem_of(await far.post(f"/v1/jobs/{job['id']}/pause", headers=ci), 403, "E_ROLE")
+    assert "the role read+runs.start does not have" in refused["detail"]
+    listed = (await far.get("/v1/tokens", headers=admin)).json()["items"]
+    assert listed[0]["role"] == "read+runs.start"
+
+
+@BOTH
+async def test_a_member_with_a_list_of_permissions_gives_and_takes_no_more_than_it_has(world: World) -> None:
+    users = world.services.users
+    for name, role in (("ann", "admin"), ("bob", "read+users.write+grants.write"), ("eve", "viewer")):
+        await users.create(name, LOCAL, roles={1: Role(role)})
+    bob = await world.store.find_user("bob")
+    assert bob is not None
+    who = Principal("bob", 1, bob.roles[1], bob.id, "session 1")
+    await users.add_member(1, "eve", Role("users.write"), who)
+    for act in (
+        users.add_member(1, "bob", Role.ADMIN, who), users.add_member(1, "eve", Role.OPERATOR, who),
+        users.add_member(1, "ann", Role.VIEWER, who), users.remove_member(1, "ann", who),
+        world.services.grants.add(parse_grant({"who": "bob", "role": "editor", "tag": "t"}), who),
+    ):  # fmt: skip
+        with pytest.raises(Denied) as refused:
+            await act
+        assert refused.value.code == "E_ROLE"
+    eve = await world.store.find_user("eve")
+    assert eve is not None
+    assert eve.roles == {1: "users.write"}
+
+
+def test_lists_of_permissions_are_the_roles_that_they_are_equal_to() -> None:
+    assert Role("runs.start+read+read") is Role("read+runs.start")
+    assert Role("read") is Role.VIEWER
+    assert Role("+".join(PERMISSIONS[Role.ADMIN])) is Role.ADMIN
+    assert greatest([Role.VIEWER, Role("runs.start"), Role("jobs.pause")]) is Role("read+runs.start+jobs.pause")
+    assert common(Role.OPERATOR, Role("read+jobs.write")) is Role.VIEWER
+    assert common(Role("runs.start"), Role("jobs.write")) is None
+    assert list(Role) == ["viewer", "operator", "editor", "admin"]
 
 
 async def test_F09_a_token_cannot_make_one_that_may_do_more(world: World) -> None:
@@ -157,6 +207,9 @@ async def test_F09_a_token_cannot_make_one_that_may_do_more(world: World) -> Non
     ("sent", "code"),
     [
         ({"name": "x", "role": "root"}, "E_ENUM"),
+        ({"name": "x", "role": "read+root"}, "E_ENUM"),
+        ({"name": "x", "role": "read+"}, "E_ENUM"),
+        ({"name": "x", "role": "read+" * 40 + "read"}, "E_LEN"),
         ({"name": "x", "role": 7}, "E_TYPE"),
         ({"name": "x", "scope": "agent", "node": "n", "role": "viewer"}, "E_FIELD_CONFLICT"),
     ],

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from horae.core.model import DEFAULT_ORG, Moment, Token
-from horae.core.roles import Role, greatest, is_within
+from horae.core.roles import Role, common, greatest
 
 OPERATOR = "local"  # the name of whoever needs no login: the owner of what is made without one
 EVERYWHERE = 0  # in place of an organisation: a member of all there are, as who runs the installation is
@@ -133,4 +133,4 @@ def role_of(token: Token, user: User | None) -> Role | None:
     if user is None:
         return token.role
     own = user.role_in(token.org) if user.disabled_at is None else None
-    return None if own is None else own if is_within(own, token.role) else token.role
+    return None if own is None else common(own, token.role)

@@ -5,8 +5,11 @@
     editor     and make, change and delete jobs, triggers, sources, secrets, and rules and channels of alerts
     admin      and tokens, users, members and grants of the organisation, and its audit log
 
-A role has all that the one before it has, and counts in one organisation. What belongs to all of them (queues,
-resources, nodes, segments, keys) is the installation's: whoever is admin of the first organisation may change it.
+    runs.start+runs.cancel+read     or a list of permissions, where none of these fits
+
+A role of the four has all that the one before it has, and counts in one organisation. What belongs to all of them
+(queues, resources, nodes, segments, keys) is the installation's: whoever is admin of the first organisation may change
+it.
 Every operation and every call of a contract declares the one permission that it needs; whoever may not is told which
 role would (core.rights).
 """
@@ -15,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+
+SEPARATOR = "+"  # of the permissions in a list
 
 
 class Permission(StrEnum):
@@ -39,12 +44,26 @@ class Permission(StrEnum):
 
 
 class Role(StrEnum):
+    """One of four, or a list of permissions: equal lists are the same role, however they were written."""
+
     __hash__ = str.__hash__
 
     VIEWER = "viewer"
     OPERATOR = "operator"
     EDITOR = "editor"
     ADMIN = "admin"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Role | None:
+        words = value.split(SEPARATOR) if isinstance(value, str) and len(value) <= LONGEST else [""]
+        try:
+            given = frozenset(map(Permission, words))
+        except ValueError:
+            return None
+        return _role_with(given)
+
+
+LONGEST = len(SEPARATOR.join(Permission))  # letters of all of them, once
 
 
 _MORE: dict[Role, frozenset[Permission]] = {
@@ -61,6 +80,31 @@ _ORDER = tuple(_MORE)
 PERMISSIONS: dict[Role, frozenset[Permission]] = {
     role: frozenset().union(*(_MORE[lesser] for lesser in _ORDER[: place + 1])) for place, role in enumerate(_ORDER)
 }
+_LISTS: dict[frozenset[Permission], Role] = {given: role for role, given in PERMISSIONS.items()}
+ROLE_WORDS = f"one of {', '.join(_ORDER)}, or permissions such as {Permission.READ}{SEPARATOR}{Permission.RUN}"
+
+
+_PERMISSION = "(?:" + "|".join(permission.replace(".", r"\.") for permission in Permission) + ")"
+ROLE_PATTERN = rf"^(?:{'|'.join(_ORDER)}|{_PERMISSION}(?:\{SEPARATOR}{_PERMISSION})*)$"
+
+
+def _role_with(given: frozenset[Permission]) -> Role:
+    """Return the role that has these permissions; there are as many as there are sets of permissions."""
+    if given not in _LISTS:
+        text = SEPARATOR.join(permission for permission in Permission if permission in given)
+        made = str.__new__(Role, text)
+        made._name_ = made._value_ = text
+        PERMISSIONS[made] = given
+        _LISTS[given] = made
+    return _LISTS[given]
+
+
+def read_role(text: str) -> Role | None:
+    """Return the role of a text; None: it is none."""
+    try:
+        return Role(text)
+    except ValueError:
+        return None
 
 
 def least_role(permission: Permission) -> Role:
@@ -69,8 +113,15 @@ def least_role(permission: Permission) -> Role:
 
 
 def greatest(roles: Iterable[Role]) -> Role | None:
-    """Return the one of them that may do most; None where there is none."""
-    return max(roles, key=_ORDER.index, default=None)
+    """Return the role that may do what any of them may; None where there is none."""
+    given = [PERMISSIONS[role] for role in roles]
+    return _role_with(frozenset().union(*given)) if given else None
+
+
+def common(role: Role, other: Role) -> Role | None:
+    """Return the role that may do what both may; None: that is nothing."""
+    both = PERMISSIONS[role] & PERMISSIONS[other]
+    return _role_with(both) if both else None
 
 
 def is_within(role: Role, other: Role) -> bool:

@@ -22,7 +22,7 @@ from horae.core.alerts import rules as alert_rules
 from horae.core.fields import LABEL_PATTERN, MAX_LABELS
 from horae.core.identity import UserKind
 from horae.core.policy import dependencies, limits, queues
-from horae.core.roles import Role
+from horae.core.roles import ROLE_PATTERN, Role
 from horae.core.secrets.references import MAX_VALUE
 from horae.core.time import cron, outside
 from horae.core.work import kinds, policies, specs, webhooks
@@ -212,6 +212,7 @@ _SENT: Json = {  # one server-sent event
 }
 _WORDS: Json = {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 64}}
 _MOMENT: Json = {"type": "string", "format": "date-time"}
+_ROLE: Json = {"type": "string", "pattern": ROLE_PATTERN}
 _DURATION: Json = {"type": ["string", "number"], "description": "As 90s, 10m or 1h30m, or in seconds."}
 _LABELS: Json = {
     "type": "array",
@@ -618,7 +619,7 @@ REQUESTS: Json = {
                 "description": "Organisation of what is made and seen with it: 1, or that of the token that makes it.",
             },
             "role": {
-                "enum": list(Role),
+                **_ROLE,
                 "description": "What may be done with it: all that the one who makes it may, unless said.",
             },
             "node": {
@@ -638,13 +639,13 @@ REQUESTS: Json = {
             "kind": {"enum": list(UserKind), "description": "person, unless said; a service cannot log in."},
             "email": {"type": "string", "description": "For people to read; nobody is known by it."},
             "org": {**_TEXT, "description": "Name or number of an organisation, `*` for all; default, unless said."},
-            "role": {"enum": list(Role), "description": "There; without one, the user is a member of none."},
+            "role": {**_ROLE, "description": "There; without one, the user is a member of none."},
         },
         "name",
     ),
     "LinkRequest": _object({"issuer": _TEXT, "subject": _TEXT}, "issuer", "subject"),
     "OrganisationRequest": _object({"name": _TEXT}, "name"),
-    "MemberRequest": _object({"role": {"enum": list(Role)}}, "role"),
+    "MemberRequest": _object({"role": _ROLE}, "role"),
     "AlertRuleDocument": _object(_ALERT_RULE, "when", "channels"),
     "AlertChannelDocument": _object(_ALERT_CHANNEL, "kind"),
     "QueueDocument": _object(_QUEUE),

@@ -111,7 +111,7 @@ async def create(
         str | None,
         Option(
             "--role",
-            metavar="viewer|operator|editor|admin",
+            metavar="viewer|operator|editor|admin|PERMISSION+…",
             help="What may be done with it. [default: admin, or that of the token it is made with]",
         ),
     ] = None,

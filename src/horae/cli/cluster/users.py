@@ -37,7 +37,9 @@ WALLS = (
 
 User = Annotated[str, Argument(metavar="NAME", help="Name of a user.")]
 Org = Annotated[str, Argument(metavar="ORG", help="Name or number of an organisation; '*' is all of them.")]
-Role = Annotated[str | None, Option("--role", metavar="viewer|operator|editor|admin", help="What may be done there.")]
+Role = Annotated[
+    str | None, Option("--role", metavar="viewer|operator|editor|admin|PERMISSION+…", help="What may be done there.")
+]
 
 
 def register(app: click.Group) -> None:

@@ -14,8 +14,8 @@ from horae.core.fields import Fields, Problems, fields_of, read_labels, shown
 from horae.core.identity import Principal
 from horae.core.model import LARGEST_ID, Job
 from horae.core.rights import Grant, Granted, is_of_job, may, refuse_without
-from horae.core.roles import Permission, Role
-from horae.errors import NotFound
+from horae.core.roles import Permission, Role, is_within
+from horae.errors import Denied, NotFound
 from horae.ports import deeds
 from horae.ports.clock import Clock
 from horae.ports.store.definitions import Definitions
@@ -72,6 +72,8 @@ class Grants:
             jobs = await self._store.load_jobs([wanted.job_id])
             if not jobs or jobs[0].org != by.org or jobs[0].deleted_at is not None:
                 raise NotFound(f"there is no job {wanted.job_id}", hint="`horae jobs` lists them")
+        if not is_within(wanted.role, by.role):
+            raise Denied(f"this gives {wanted.role}, and {by.name} is {by.role}", code="E_ROLE", hint="ask an admin")
         now = await self._store.now()
         deeds.note_change(None, _told(wanted))
         made = await self._store.put_grant(wanted._replace(org=by.org, created_at=now, created_by=by.name))

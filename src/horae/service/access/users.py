@@ -19,7 +19,8 @@ import structlog
 
 from horae.core.identity import EVERYWHERE, OPERATOR, Member, Organisation, Principal, User, UserKind
 from horae.core.model import SECOND
-from horae.core.roles import Role
+from horae.core.rights import refuse_without
+from horae.core.roles import Permission, Role, is_within
 from horae.errors import Conflict, Denied, Invalid, NotFound
 from horae.ports import deeds
 from horae.ports.store.moments import StoreClock
@@ -52,8 +53,9 @@ class Users:
         await self._refuse_without_installation(who, "make users")
         refuse_bad_name(name)
         wanted = User(0, name, kind, await self._store.now(), email, roles=roles or {})
-        told = {f"role in {org}": role for org, role in wanted.roles.items()}
-        deeds.note_change(None, {"name": name, "kind": kind, "email": email, **told})
+        told = {f"role in {org or '*'}": role for org, role in wanted.roles.items()}
+        deeds.note(subject=name)
+        deeds.note_change(None, {"kind": kind, "email": email or None, **told})
         made = await self._store.add_user(wanted)
         if made is None:
             raise Conflict(f"there is a user {name} already", code="E_NAME_TAKEN", hint="`horae users` lists them")
@@ -129,6 +131,7 @@ class Users:
         refuse_bad_name(name)
         if name.isdigit():
             raise Invalid("an organisation's name is no number", code="E_PATTERN", path="name")
+        deeds.note(subject=name)
         deeds.note_change(None, {"name": name})
         made = await self._store.add_organisation(name, await self._store.now())
         if made is None:
@@ -155,8 +158,11 @@ class Users:
         return await self._store.list_members(org)
 
     async def add_member(self, org: int, name: str, role: Role, who: Principal) -> None:
+        """Nobody gives, or takes from somebody, more than is theirs."""
         await self._refuse_without_admin(org, who)
         user = await self._named(name)
+        _refuse_more(role, who)
+        _refuse_more(user.roles.get(org), who)
         deeds.note_change({"role": user.roles.get(org)}, {"role": role})
         await self._store.put_member(org, user.id, role)
         self._access.doubt_user(user.id)
@@ -165,6 +171,7 @@ class Users:
     async def remove_member(self, org: int, name: str, who: Principal) -> None:
         await self._refuse_without_admin(org, who)
         user = await self._named(name)
+        _refuse_more(user.roles.get(org), who)
         deeds.note_change({"role": user.roles.get(org)}, None)
         if not await self._store.drop_member(org, user.id, unless_last=not who.is_local):
             raise Conflict(
@@ -197,8 +204,12 @@ class Users:
             return
         if org != who.org:
             raise NotFound(f"there is no organisation {org}", hint="`horae orgs` lists them")
-        if who.role is not Role.ADMIN:
-            raise Denied("only an admin of the organisation may do this", code="E_ROLE")
+        refuse_without(who, Permission.USERS)
+
+
+def _refuse_more(role: Role | None, who: Principal) -> None:
+    if role is not None and not is_within(role, who.role):
+        raise Denied(f"{who.name} is {who.role} here, and this is about {role}", code="E_ROLE", hint="ask an admin")
 
 
 def refuse_bad_name(name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from horae.core.fields import Fields, Problems, fields_of, shown
 from horae.core.model import ANY, JOIN, LARGEST_ORG, SCOPES, Bounds
 from horae.core.policy import resources
-from horae.core.roles import Role
+from horae.core.roles import LONGEST, ROLE_WORDS, Role, read_role
 
 DEFAULT_SECONDS = 90 * 86_400.0  # that a user's token is good for; one of an agent, until it is revoked
 JOIN_SECONDS = 900.0  # that one to join by is good for
@@ -73,15 +73,15 @@ def _read_expiry(fields: Fields, scope: str) -> float | None:
 
 
 def _read_role(fields: Fields, scope: str) -> Role | None:
-    role = fields.text("role")
+    role = fields.text("role", LONGEST)
     if role is None:
         return None
     if scope in OF_AGENTS:
         fields.fault("role", "E_FIELD_CONFLICT", "an agent has no role: it does what runs ask for", "leave role out")
-    if role not in set(Role):
-        fields.fault("role", "E_ENUM", f"must be one of {', '.join(Role)}, got {shown(role)}")
-        return None
-    return Role(role)
+    found = read_role(role)
+    if found is None:
+        fields.fault("role", "E_ENUM", f"must be {ROLE_WORDS}, got {shown(role)}")
+    return found
 
 
 def _read_bounds(fields: Fields, scope: str) -> Bounds | None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from horae import schemas
 from horae.core.fields import Fields, shown
 from horae.core.identity import UserKind
-from horae.core.roles import Permission, Role
+from horae.core.roles import LONGEST, ROLE_WORDS, Permission, Role, read_role
 from horae.service import Services
 from horae.service.access.users import INVITE_SECONDS, PAGE
 from horae.web import http, params, render
@@ -147,8 +145,9 @@ def _required(fields: Fields, name: str) -> str:
 
 
 def _role(fields: Fields) -> Role | None:
-    role: Any = fields.text("role")
-    if role is not None and role not in set(Role):
-        fields.fault("role", "E_ENUM", f"must be one of {', '.join(Role)}, got {shown(role)}")
+    text = fields.text("role", LONGEST)
+    if text is None:
         return None
-    return None if role is None else Role(role)
+    if (role := read_role(text)) is None:
+        fields.fault("role", "E_ENUM", f"must be {ROLE_WORDS}, got {shown(text)}")
+    return role
