@@ -12,6 +12,7 @@ from horae.core.fields import encode
 from horae.core.roles import Permission
 from horae.core.work import commands, isolation, specs, syncs
 from horae.errors import Invalid
+from horae.ports import deeds
 from horae.service import Services
 from horae.service.jobs.submitting import Outcome, Planned
 from horae.web import http, params, render
@@ -171,6 +172,7 @@ class Jobs:
     async def plan_replacing(self, request: http.Request) -> http.Answer:
         """Takes what PUT takes, and changes nothing: tells what is wrong with it, or the moments that come of it."""
         job = await self._jobs.get(request.path_id("job_id"))
+        deeds.note(is_void=True)
         draft = specs.parse_job(await request.document())
         return http.reply(200, self._render_plan([Planned(draft, Outcome.CHANGED, job.id)]))
 
