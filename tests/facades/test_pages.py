@@ -177,6 +177,7 @@ async def test_the_plan_of_a_change_tells_what_is_wrong_or_which_moments_come(ap
     assert len(good.json()["items"][0]["triggers"][0]["moments"]) == 5
     assert (bad.status_code, bad.json()["code"]) == (422, "E_CRON_RANGE")
     assert (await world.jobs.get(1)).name == HOSTILE
+    assert (await api.get("/v1/audit?kind=job&id=1")).json()["items"] == []  # nobody has done anything
 
 
 async def test_what_the_edit_page_shows_can_be_saved_unchanged(api: httpx.AsyncClient):

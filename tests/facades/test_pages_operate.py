@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from horae.core.model import SECOND, State
+from horae.core.model import SECOND, Node, State
 from horae.core.time.moments import format_moment, parse_moment
 from horae.core.work.specs import parse_job
 from horae.web.pages.filters import next_at
@@ -169,6 +169,18 @@ async def test_a_time_long_past_is_found_without_a_look_at_all_since(world: Worl
 )
 def test_a_time_of_the_day_is_the_next_that_the_clock_shows(now: str, clock: str, expected: str) -> None:
     assert format_moment(next_at(clock, parse_moment(now), "Europe/Berlin")) == expected.replace("Z", ".000000Z")
+
+
+async def test_a_node_is_evicted_and_let_back_in_but_not_the_one_that_answers(world: World) -> None:
+    await world.join()
+    now = world.clock.now()
+    other = Node("gpu-1", ("agent",), ("shell",), (), 8, "1", "", started_at=now, heartbeat_at=now, beat=0)
+    await world.store.register_node(other)
+    assert re.findall(r"/v1/nodes/([^/]+)/evict", await page(world, "/cluster")) == ["gpu-1"]
+    await world.http.post("/v1/nodes/gpu-1/evict")
+    text = await page(world, "/cluster")
+    assert "/evict" not in text
+    assert re.search(r'data-post="/v1/nodes/gpu-1/uncordon"[^>]*>Let it back in', text)
 
 
 async def test_a_log_is_indexed_searched_and_downloaded(world: World) -> None:

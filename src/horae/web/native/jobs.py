@@ -174,6 +174,7 @@ class Jobs:
         """Takes what PUT takes, and changes nothing: tells what is wrong with it, or the moments that come of it."""
         deeds.note(is_void=True)
         job = await self._jobs.get(request.path_id("job_id"))
+        deeds.note(is_void=True)
         draft = specs.parse_job(await request.document())
         return http.reply(200, self._render_plan([Planned(draft, Outcome.CHANGED, job.id)]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from horae.core import model
+from horae.core.members import is_for
 from horae.core.model import SEGMENTS
 from horae.service import Services
 from horae.web import http, render
@@ -22,9 +23,10 @@ class ClusterPage:
         return [http.Operation("GET", "/cluster", self.show, "pages", "The page of the cluster", HTML)]
 
     async def show(self, request: http.Request) -> http.Answer:
-        nodes, segments = await self._insight.nodes(), await self._insight.segments()
+        segments = await self._insight.segments()
         leader, term = await self._insight.leader(), await self._insight.leader_term()
         org = http.principal(request).bound_to
+        nodes = [node for node in await self._insight.nodes() if is_for(node, org)]
         where = model.RunFilter(states=(model.State.RUNNING,), org=org)
         running = (await self._jobs.list_runs(where, None, SHOWN_RUNS)).items
         names = await self._insight.job_names(run.job_id for run in running)

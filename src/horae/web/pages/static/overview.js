@@ -40,7 +40,7 @@ async function foretell() {
     const { shortages } = await get("/v1/forecast?hours=12&limit=0");
     byId("foretold").replaceChildren(...shortages.slice(0, 3).map((one) => make("p", { className: "warning" },
       make("b", { textContent: `${one.name || one.what} will run short ` }), when(one.start_at),
-      ` (${clock(one.start_at)}): ${Math.round(one.wanted)} wanted, ${one.capacity ?? "fewer"} there.`)));
+      ` (${clock(one.start_at)}): ${Math.round(one.wanted)} wanted, ${one.capacity ?? "fewer"} there. `, make("a", { href: "/forecast", textContent: "Forecast" }))));
   } catch { /* a forecast is not needed to see what is */ }
   setTimeout(foretell, FORETELL_MS);
 }
