@@ -10,6 +10,7 @@ import os
 import pwd
 import re
 import socket
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,8 +126,13 @@ def _default_node(values: Values) -> str:
     return f"{host[:100]}-{values['port']}"
 
 
-def _default_jobs_directory(_: Values) -> str | None:
-    return next((name for name in ("jobs", "Jobs") if Path(name).is_dir() and not stranger_of(Path(name))), None)
+def _default_jobs_directory(_: Values) -> Path | None:
+    """Return ./jobs or ./Jobs; where there is neither, ./jobs all the same: whoever makes it later need not restart.
+    Not where anybody may make it, as in /tmp."""
+    found = [path for path in (Path("jobs"), Path("Jobs")) if path.is_dir()] or [Path("jobs")]
+    ours = [path for path in found if not stranger_of(path if path.exists() else Path())]
+    is_safe = ours and (ours[0].exists() or not Path().stat().st_mode & stat.S_IWOTH)
+    return ours[0].absolute() if is_safe else None
 
 
 def _default_declarations(_: Values) -> str | None:
@@ -206,7 +212,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("workers", whole(1, 256), 2,
             "Python worker processes that run the handlers."),
     Setting("jobs_directory", Kind("DIR", read_existing_directory), _default_jobs_directory,
-            "Directory from which Python handlers are imported.", "./jobs or ./Jobs if there is one"),
+            "Directory from which Python handlers are imported.", "./jobs, or ./Jobs if there is one"),
     Setting("script_roots", Kind("LIST", read_script_roots, _list_of_paths), [],
             "Directories whose files jobs may name as their script.", "none"),
     Setting("repository_roots", Kind("LIST", read_script_roots, _list_of_paths), [],

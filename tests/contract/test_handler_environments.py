@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from horae.core.model import Phase, Reason, State
+from horae.executors.handlers.describer import Describer
+from horae.executors.handlers.environments import Environments
 from tests.contract.test_executors import Heard
 from tests.contract.test_projects import wheel
-from tests.contract.test_python_executor import Make, Rig, make, unchanged_path  # noqa: F401  # fixtures
+from tests.contract.test_python_executor import DEADLINE, Make, RealClock, Rig, make, unchanged_path  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -220,3 +223,54 @@ async def test_without_uv_an_environment_is_made_with_pip(rig: Rig, job: Path) -
     (job / "requirements.txt").write_text("sundial\n")
     assert (await rig.run("jobs/report")).state is State.SUCCEEDED
     assert not os.path.exists(job / "venv")
+
+
+# ── what they take, before there is a run ──
+
+TYPED = "import sundial\nfrom horae import handler\n@handler\ndef run(hour: int = sundial.HOUR): pass\n"
+
+
+@pytest.fixture
+async def describer(rig: Rig, job: Path, tmp_path: Path) -> AsyncIterator[Describer]:
+    (job / "job.py").write_text(TYPED)
+    made = Describer(rig.keeper, RealClock(), job.parent, tmp_path / "environments")
+    yield made
+    await made.close()
+
+
+async def test_a_handler_with_packages_says_what_it_takes(
+    describer: Describer, rig: Rig, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job / "requirements.txt").write_text("sundial\n")
+    monkeypatch.setattr("horae.executors.handlers.describer.ANSWER_SECONDS", DEADLINE)
+    found = await asyncio.gather(*(describer.load(["jobs/report"]) for _ in range(3)))
+    assert [each["jobs/report"]["properties"] for each in found] == [{"hour": {"type": "integer"}}] * 3
+    assert builds(rig) == 1
+
+
+async def test_an_environment_that_takes_long_is_there_for_the_next_who_asks(
+    describer: Describer, rig: Rig, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job / "requirements.txt").write_text("sundial\n")
+    monkeypatch.setattr("horae.executors.handlers.describer.UNKNOWN_SECONDS", 0.0)
+    begun, may_end = asyncio.Event(), asyncio.Event()
+    make_it = Environments.make
+
+    async def slowly(self: Environments, *given: Any) -> Any:
+        begun.set()
+        await may_end.wait()
+        return await make_it(self, *given)
+
+    monkeypatch.setattr(Environments, "make", slowly)
+    monkeypatch.setattr("horae.executors.handlers.describer.ANSWER_SECONDS", 1.0)
+    assert await describer.load(["jobs/report"]) == {}
+    await begun.wait()
+    may_end.set()
+    monkeypatch.setattr("horae.executors.handlers.describer.ANSWER_SECONDS", DEADLINE)
+    assert list(await describer.load(["jobs/report"])) == ["jobs/report"]
+    assert builds(rig) == 1
+
+
+async def test_a_handler_whose_packages_are_nowhere_is_not_described(describer: Describer, job: Path) -> None:
+    (job / "requirements.txt").write_text("nowhere-to-be-found\n")
+    assert await describer.load(["jobs/report"]) == {}

@@ -60,7 +60,7 @@ def test_the_defaults_are_those_of_the_embedded_server(tmp_path: Path) -> None:
     assert (found.scan_interval, found.heartbeat_interval, found.lease) == (60, 5, 15)
     assert (found.output_limit, found.startup_timeout, found.history_days) == (100 * 2**20, 30, None)
     assert found.node.endswith("-8080")
-    assert found.jobs_directory is None
+    assert found.jobs_directory == tmp_path / "jobs"
     assert found.address == "http://127.0.0.1:8080"
 
 
@@ -71,6 +71,13 @@ def test_defaults_follow_the_settings_they_depend_on(tmp_path: Path) -> None:
     assert found.node.endswith("-9000")
     assert found.files == str(tmp_path / "d" / "outputs")
     assert found.jobs_directory == tmp_path / "jobs"
+
+
+def test_the_jobs_directory_may_be_made_later_but_not_where_anybody_may_make_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    assert load(environ={}).jobs_directory is None
+    Path("Jobs").mkdir()
+    assert load(environ={}).jobs_directory == tmp_path / "Jobs"
 
 
 def test_the_highest_port_still_leaves_one_for_grpc() -> None:

@@ -82,6 +82,10 @@ def offered(config: Config) -> dict[str, int]:
     return {**machine_resources(), **dict(config.resources)}
 
 
+def environments_of(config: Config) -> Path:
+    return config.data / "agent" / "environments"
+
+
 def nowhere(_: str) -> Function | None:
     """Return what this very program runs under the name of a handler: nothing."""
     return None
@@ -94,7 +98,9 @@ def make_work(config: Config, clock: Clock, reach: Reach, *, umask: int, find_he
         return Work(keeper, Sandboxes({}, ""), {})
     sandboxes = make_sandboxes(config, keeper, reach)
     executors = make_executors(config, keeper, sandboxes, clock, reach, find_here)
-    describer = Describer(keeper, clock, config.jobs_directory) if "python" in executors else None
+    describer = None
+    if "python" in executors:
+        describer = Describer(keeper, clock, config.jobs_directory, environments_of(config))
     return Work(keeper, sandboxes, executors, describer)
 
 
@@ -188,7 +194,7 @@ def make_executors(
     )  # fmt: skip
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory,
-        environments=config.data / "agent" / "environments", find_here=find_here,
+        environments=environments_of(config), find_here=find_here,
     )  # fmt: skip
     http = HttpExecutor(reach_of(reach.for_requests()), clock, config.handler_slots)
     every: dict[str, Executor] = {

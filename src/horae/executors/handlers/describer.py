@@ -1,8 +1,9 @@
 """What the handlers of this machine take, for whoever checks data before there is a run.
 
-Their code is imported by a worker process that does nothing else, so that neither the server nor running work feels an
+Their code is imported by worker processes that do nothing else, so that neither the server nor running work feels an
 import that takes forever: such a one costs the process, and whoever asked goes on without an answer. It ends when
-nobody has asked for a while, and a changed file is read by a new one.
+nobody has asked for a while, and a changed file is read by a new one. Handlers that need packages are imported in an
+environment of the describer's own, which no run may touch.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import msgspec
 
 from horae.core.model import Json
 from horae.discovery import loaded
-from horae.errors import Invalid
-from horae.executors.handlers.environments import worker_program
+from horae.errors import Error, Invalid
+from horae.executors.handlers.environments import Environments, worker_program
 from horae.executors.handlers.messages import Description, Report, Setup
 from horae.executors.handlers.processes import Pool, WorkerProcess
+from horae.executors.handlers.requirements import Requirements
 from horae.ports.clock import Clock
 from horae.ports.work import Keeper
 
@@ -29,6 +31,7 @@ FRESH_SECONDS = 1.0  # for which an answer is taken without a look at its files
 UNKNOWN_SECONDS = 10.0  # until a handler that could not be described is asked for again
 IDLE_SECONDS = 60.0  # without a question, after which the process ends
 KEPT = 10_000  # handlers remembered
+NOBODY = ""  # owns the environments in which handlers are only looked at
 
 Stamp = tuple[tuple[int, int], ...]
 
@@ -44,16 +47,18 @@ class _Known:
 class Describer:
     """A HandlerSchemas port."""
 
-    def __init__(self, keeper: Keeper, clock: Clock, jobs_directory: Path | None) -> None:
+    def __init__(
+        self, keeper: Keeper, clock: Clock, jobs_directory: Path | None, environments: Path | None = None
+    ) -> None:
+        """`environments` as of PythonExecutor; without it, nobody can say what handlers take that need one."""
         self._keeper = keeper
         self._clock = clock
-        jobs = None if jobs_directory is None else str(jobs_directory.absolute())  # links may be swapped
-        self._setup = Setup(True, [*([jobs] if jobs else []), os.getcwd()], jobs)
+        self._jobs = None if jobs_directory is None else str(jobs_directory.absolute())  # links may be swapped
+        self._environments = None if environments is None else Environments(keeper, environments)
         self._known: dict[str, _Known] = {}
-        self._asking = asyncio.Lock()
-        self._pool = Pool(self._launch, 1, clock)
-        self._lives: set[asyncio.Task[None]] = set()
-        self._idle: asyncio.TimerHandle | None = None
+        self._base = self._interpreter(None)
+        self._others: dict[Path, _Interpreter] = {}  # by their environment
+        self._builds: dict[Path, asyncio.Task[bool]] = {}
         self._is_closed = False
 
     async def load(self, names: Collection[str]) -> dict[str, Json]:
@@ -65,9 +70,10 @@ class Describer:
 
     async def close(self) -> None:
         self._is_closed = True
-        self._end("the server was stopped")
-        if self._lives:
-            await asyncio.wait(self._lives)
+        for build in self._builds.values():
+            build.cancel()
+        await asyncio.gather(*self._builds.values(), return_exceptions=True)
+        await asyncio.gather(*(each.close() for each in (self._base, *self._others.values())))
 
     def _is_fresh(self, name: str) -> bool:
         known, now = self._known.get(name), self._clock.elapsed()
@@ -79,43 +85,102 @@ class Describer:
             known.looked_at = now
             return True
         if known.files:
-            self._end("its code has changed")
+            for interpreter in (self._base, *self._others.values()):
+                interpreter.end("its code has changed")
         return False
 
     async def _learn(self, names: Sequence[str]) -> None:
         """Know of these handlers. Those of which there is no answer in time are unknown for a while."""
         if len(self._known) > KEPT:
             self._known.clear()
-        here = {name: _own(name) for name in names}
-        others = [name for name, own in here.items() if own is None]
+        found = {name: _own(name) or Description(name) for name in names}
         try:
-            async with asyncio.timeout(ANSWER_SECONDS), self._asking:
-                found = await self._ask([name for name in others if not self._is_fresh(name)]) if others else []
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._ask([name for name, own in found.items() if not own.files], found)
         except TimeoutError:
-            self._end("it did not answer")
-            found = [Description(name) for name in others]
-        for each in [*found, *(own for own in here.values() if own is not None)]:
+            pass  # what is not found is unknown
+        for each in found.values():
             self._keep(each)
+
+    async def _ask(self, names: Sequence[str], found: dict[str, Description]) -> None:
+        if not names or self._is_closed:
+            return
+        needy: dict[str, list[str]] = {}
+        for each in await self._base.ask(names):
+            found[each.handler] = each
+            if each.requirements:
+                needy.setdefault(each.requirements, []).append(each.handler)
+        await asyncio.gather(*(self._ask_elsewhere(text, those, found) for text, those in needy.items()))
+
+    async def _ask_elsewhere(self, requirements: str, names: Sequence[str], found: dict[str, Description]) -> None:
+        """Ask where handlers have the packages that they need. What is not made in time is there for the next."""
+        wanted = msgspec.json.decode(requirements, type=Requirements)
+        if self._environments is None:
+            return
+        place = self._environments.place(wanted, NOBODY)
+        if not self._environments.is_made(place) and not await self._make(self._environments, place, wanted):
+            return
+        if place not in self._others:
+            self._others[place] = self._interpreter(place, wanted.digest)
+        found.update((each.handler, each) for each in await self._others[place].ask(names))
+
+    async def _make(self, environments: Environments, place: Path, wanted: Requirements) -> bool:
+        """Return whether an environment was made. A build is of all who wait for it, and goes on when they give up."""
+        build = self._builds.get(place)
+        if build is None:
+            build = self._builds[place] = asyncio.create_task(_build(environments, place, wanted))
+            build.add_done_callback(lambda _: self._builds.pop(place, None))
+        return await asyncio.shield(build)
 
     def _keep(self, it: Description) -> None:
         schema = None if it.schema is None else msgspec.json.decode(it.schema, type=Json)
         self._known[it.handler] = _Known(schema, it.files, _stamp(it.files), self._clock.elapsed())
 
-    # ── the process ──
+    def _interpreter(self, place: Path | None, digest: str = "") -> _Interpreter:
+        setup = Setup(True, [*([self._jobs] if self._jobs else []), os.getcwd()], self._jobs, digest)
+        return _Interpreter(self._keeper, self._clock, setup, place)
 
-    async def _ask(self, names: Sequence[str]) -> Sequence[Description]:
-        if not names or self._is_closed:
-            return [Description(name) for name in names]
+
+class _Interpreter:
+    """A worker process in one environment, which starts when it is asked something."""
+
+    def __init__(self, keeper: Keeper, clock: Clock, setup: Setup, place: Path | None) -> None:
+        self._keeper = keeper
+        self._setup = setup
+        self._place = place
+        self._pool = Pool(self._launch, 1, clock, place, setup.environment)
+        self._asking = asyncio.Lock()
+        self._lives: set[asyncio.Task[None]] = set()
+        self._idle: asyncio.TimerHandle | None = None
+
+    async def ask(self, names: Sequence[str]) -> Sequence[Description]:
+        """Return what handlers take, as far as it answers. Whoever gives up asking ends it: it may never answer."""
+        async with self._asking:
+            if self._idle is not None:
+                self._idle.cancel()
+            self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.end, "nobody asked")
+            try:
+                found = await self._pool.pick_shared().describe(names)
+            except asyncio.CancelledError:
+                self.end("it did not answer")
+                raise
+        if any(each.is_stale for each in found):
+            self.end("its code has changed")
+        return found
+
+    def end(self, why: str) -> None:
+        for worker in list(self._pool.shared):
+            worker.doom(why)
+
+    async def close(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
-        self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end, "nobody asked")
-        found = await self._pool.pick_shared().describe(names)
-        if any(each.is_stale for each in found):
-            self._end("its code has changed")
-        return found or [Description(name) for name in names]
+        self.end("the server was stopped")
+        if self._lives:
+            await asyncio.wait(self._lives)
 
     def _launch(self, pool: Pool, is_shared: bool) -> WorkerProcess:
-        worker = WorkerProcess(self._setup, pool, _ignore, worker_program(None))
+        worker = WorkerProcess(self._setup, pool, _ignore, worker_program(self._place))
         life = asyncio.get_running_loop().create_task(self._live(worker))
         self._lives.add(life)
         life.add_done_callback(self._lives.discard)
@@ -129,9 +194,14 @@ class Describer:
         finally:
             worker.doom("it ended")
 
-    def _end(self, why: str) -> None:
-        for worker in list(self._pool.shared):
-            worker.doom(why)
+
+async def _build(environments: Environments, place: Path, wanted: Requirements) -> bool:
+    """Return whether it was made. Why not, the run says that needs it."""
+    try:
+        gone, _ = await environments.make(place, wanted, lambda _: None)
+    except (Error, OSError):
+        return False
+    return gone.code == 0
 
 
 def _own(name: str) -> Description | None:

@@ -76,6 +76,7 @@ class Description(msgspec.Struct, array_like=True):
     schema: str | None = None  # JSON Schema of its data; None: anything, or it cannot be loaded
     files: list[str] = []  # where that is written; none: nobody knows
     is_stale: bool = False  # its files changed while they were read: ask a new process
+    requirements: str = ""  # its Requirements as JSON, where it needs an environment of its own: ask there
 
 
 class Load(msgspec.Struct, array_like=True):

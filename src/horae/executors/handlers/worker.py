@@ -183,8 +183,9 @@ class _SharedWorker:
             return describe(name, self._resolve)
         except Stale:
             return Description(name, is_stale=True)
-        except Elsewhere:
-            return Description(name)  # its run tells whether the data fits
+        except Elsewhere as error:
+            wanted = error.wanted
+            return Description(name, requirements=msgspec.json.encode(wanted).decode() if wanted else "")
 
     def _refuse(self, calls: list[Call], path: str) -> None:
         with self._lock:
