@@ -122,7 +122,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "most_waiting_per_owner": "1000",
         "history_days": "30", "events_days": "3", "audit_days": "30", "files": "o",
         "files_endpoint": "http://127.0.0.1:1", "files_limit": "1GiB",
-        "tls_cert": "c.pem", "tls_key": "k.pem", "public_url": "https://jobs.example.org",
+        "tls_cert": "c.pem", "tls_key": "k.pem", "tls_client_ca": "c.pem", "public_url": "https://jobs.example.org",
         "credential_renewal": "6h", "session_idle": "1h", "session_limit": "12h", "oidc_issuer": "https://id.example.org",
         "oidc_client_id": "horae",
         "oidc_client_secret": "hush", "oidc_client_secret_file": "c.pem", "oidc_scopes": "openid,groups",

@@ -540,8 +540,8 @@ class App:
         await end_task(tasks.get("push"))
         await end_task(tasks.get("outside"))
         await end_task(tasks.get("coordinator"))
-        for name in ("handover", "attendance", "publishing", "events", "traces"):
-            await end_task(tasks.get(name))
+        for task in tasks.values():  # whatever is left
+            await end_task(task)
         await self.files.settle(OUTPUT_SECONDS)
         await attempt(self.broker.drain_events())
         await attempt(self.cluster.resign())
