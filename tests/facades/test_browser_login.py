@@ -188,6 +188,16 @@ async def test_who_runs_a_server_on_loopback_is_that_user_whatever_cookie_comes_
         assert "Log out" not in page.text
 
 
+async def test_who_logs_in_on_loopback_is_that_user_until_logged_out(world: World) -> None:
+    gate = web.create_app(world.services, CONTRACTS, version="1", free_pass=OWN)
+    async with httpx.AsyncClient(transport=from_here(gate), base_url="http://127.0.0.1:8080") as near:
+        await log_in(near, await token_for(world, "ann", Role.VIEWER))
+        assert (await near.get("/v1/me")).json()["name"] == "ann"
+        problem_of(await near.post("/v1/jobs", json=JOB, headers={"origin": "http://127.0.0.1:8080"}), 403, "E_ROLE")
+        await near.post("/logout", headers={"origin": "http://127.0.0.1:8080"})
+        assert (await near.get("/v1/me")).json()["name"] == "local"
+
+
 async def test_other_accounts_of_the_machine_log_in_over_loopback(world: World) -> None:
     gate = web.create_app(world.services, CONTRACTS, version="1", free_pass=OWN)
     transport = from_here(gate, os.geteuid() + 1)

@@ -213,12 +213,13 @@ class Gate:
 
     async def _admit(self, request: http.Request, operation: http.Operation | http.Area | None) -> None:
         """Set who asks, or refuse. The clients of other systems send whatever those wanted: of whoever needs no
-        token, only what may be one of ours is looked at."""
+        token, only what may be one of ours is looked at. Who has logged in is that user, also where nobody must."""
         sent = operation.credential(request) if operation else http.presented(request)
         session = http.session_of(request)
         is_session = sent is not None and sent == session
         is_foreign = sent is not None and operation is not None and operation.is_lenient and not is_ours(sent)
-        if (sent is None or is_foreign or is_session) and self._needs_no_token(request):
+        is_user = is_session and await self._user_of(session) is not None
+        if (sent is None or is_foreign or (is_session and not is_user)) and self._needs_no_token(request):
             request.who = LOCAL
             return
         if sent is None and isinstance(operation, http.Operation) and operation.is_open:
@@ -242,16 +243,22 @@ class Gate:
 
     async def _refuse_two(self, who: Principal, session: str) -> None:
         """Whose a request is must be plain: a token and a session that is good are of the same user."""
-        try:
-            other = (await self._access.admit(session, SESSION)).who
-        except (Unauthenticated, Limited):
-            return
-        if (other.name, other.org) != (who.name, who.org):
+        other = await self._user_of(session)
+        if other is not None and (other.name, other.org) != (who.name, who.org):
             raise Malformed(
                 "the token is of another user than the session of the cookie",
                 code="E_AMBIGUOUS_AUTH",
                 hint="send one of them",
             )
+
+    async def _user_of(self, session: str | None) -> Principal | None:
+        """Return whose session it is; None: it is not good any more."""
+        if session is None:
+            return None
+        try:
+            return (await self._access.admit(session, SESSION)).who
+        except (Unauthenticated, Limited):
+            return None
 
     def _needs_no_token(self, request: http.Request) -> bool:
         if request.scope.get(OWNER) not in self._free_pass:
