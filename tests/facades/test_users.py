@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from horae.contracts import CONTRACTS
+from horae.core.audit import AuditFilter
 from horae.core.identity import EVERYWHERE, LOCAL, UserKind
 from horae.core.roles import Role
 from horae.service.access import SESSION, Access
@@ -428,6 +429,27 @@ async def test_a_user_that_makes_no_sense_is_refused_at_its_path(
 async def test_a_user_who_does_not_exist_is_not_found(world: World, name: str) -> None:
     for act in ("invite", "disable", "enable"):
         assert (await world.http.post(f"/v1/users/{name}/{act}")).status_code == 404
+
+
+async def test_who_comes_in_lets_a_program_in_and_goes_has_rows_and_so_has_a_wrong_password(
+    far: httpx.AsyncClient, world: World
+) -> None:
+    await member(world, far)
+    await log_in(far, password="not the password")
+    await log_in(far)
+    begun = (await far.post("/v1/device")).json()
+    await far.post("/device", data={"code": begun["user_code"], "decision": "approve"}, headers=PAGE)
+    await far.post("/device", data={"code": "BCDF-GHJK", "decision": "approve"}, headers=PAGE)
+    await far.post("/logout")
+    found = await world.store.list_audit(AuditFilter(), None, 100)
+    assert [(row.operation, row.who, row.outcome, row.code) for row in reversed(found)] == [
+        ("POST /login/invite", "ann", "done", ""),
+        ("POST /login", "", "refused", "E_PASSWORD_WRONG"),
+        ("POST /login", "ann", "done", ""),
+        ("POST /v1/device", "", "done", ""),
+        ("POST /device", "ann", "done", ""),
+        ("POST /logout", "ann", "done", ""),
+    ]
 
 
 # ── devices ──

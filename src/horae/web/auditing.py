@@ -1,16 +1,23 @@
 """Which requests the audit log tells of, and what it says of them: whatever needs more than to read, but for the
-reports of workers and agents, which are ordinary transitions of runs; and whoever was refused."""
+reports of workers and agents, which are ordinary transitions of runs; who comes and goes; and whoever was refused."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from horae.core.audit import Deed
 from horae.core.model import DEFAULT_ORG
 from horae.core.roles import Permission
 from horae.errors import Denied, Error, Limited, Unauthenticated
+from horae.ports import deeds
+from horae.service.audit import Audit
 from horae.web import http
 
 UNTOLD = (Permission.READ, Permission.WORK)
 PINGS = "/v1/pings/"  # what others tell of a job that they run: ordinary transitions, too
+LOGIN = "/login/callback"  # the one GET that does something
+# What everybody may who may read: to let a program in as oneself, and to go.
+OWN = ("/device", "/logout", "/v1/me/token", "/v1/sessions/{session_id}")
 # What a parameter of a path is the id or the name of; the last one counts. What is none of these may be a secret.
 _KINDS = {
     "job_id": "job", "run_id": "run", "trigger_id": "trigger", "token_id": "token", "alert_id": "alert", "id": "",
@@ -20,14 +27,24 @@ _KINDS = {
 
 def is_told(operation: http.Operation) -> bool:
     """Return whether the audit log tells of an operation that was done."""
+    if operation.path == LOGIN:
+        return True
     if operation.method == "GET" or operation.scope == "agent" or operation.path.startswith(PINGS):
         return False
-    return operation.is_open or operation.needed not in UNTOLD
+    return operation.is_open or operation.path in OWN or operation.needed not in UNTOLD
 
 
 def is_refusal(error: Error, request: http.Request) -> bool:
     """Return whether somebody may not; strangers also by their number."""
     return isinstance(error, Unauthenticated | Denied) or (isinstance(error, Limited) and request.who is None)
+
+
+async def note_page(audit: Audit, error: Error, request: http.Request) -> None:
+    """A request ends in a page that says what is wrong: nothing was done, and who may not is told of as ever."""
+    if (deed := deeds.pending()) is not None:
+        if is_refusal(error, request):
+            await audit.refuse(replace(deed), error.code)
+        deed.is_void = True
 
 
 def deed_of(request: http.Request, operation: http.Operation | None) -> Deed:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from horae.core.roles import Permission
 from horae.errors import Error
 from horae.service import Services
-from horae.web import http, params
+from horae.web import auditing, http, params
 from horae.web.sessions import FORM_BYTES, read_form
 
 
@@ -17,7 +17,7 @@ class Pages(Protocol):
 
 class DevicePages:
     def __init__(self, services: Services, pages: Pages) -> None:
-        self._devices, self._pages = services.devices, pages
+        self._devices, self._audit, self._pages = services.devices, services.audit, pages
 
     def operations(self) -> list[http.Operation]:
         op, html = http.Operation, "text/html"
@@ -49,5 +49,6 @@ class DevicePages:
         except Error as error:
             if not http.wants_page(request):
                 raise
+            await auditing.note_page(self._audit, error, request)
             return self._pages.device(request, error)
         return self._pages.device(request, decided="approved" if is_approved else "denied")

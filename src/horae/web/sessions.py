@@ -12,7 +12,8 @@ What must stay true:
   login that this browser began: a cookie of its own has the secret of it.
 - Every login makes a new session, and ends the one that the browser had.
 - Nobody is sent to another site after a login.
-- Whoever needs no token (the user who runs a server on loopback) needs no session: a cookie of theirs is ignored.
+- Whoever needs no token (the user who runs a server on loopback) needs no session: a cookie that is not good any more
+  is ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from horae.core.roles import Permission
 from horae.errors import Error
 from horae.service import Services
 from horae.service.access.sessions import Origin
-from horae.web import http, params
+from horae.web import auditing, http, params
 
 FORM_BYTES = 16 << 10
 BEGUN_SECONDS = 900  # that somebody may take at a provider
@@ -59,7 +60,7 @@ class Sessions:
     """The endpoints of logging in and out with a browser."""
 
     def __init__(self, services: Services, pages: Pages) -> None:
-        self._access, self._logins = services.access, services.logins
+        self._access, self._logins, self._audit = services.access, services.logins, services.audit
         self._pages = pages
 
     def operations(self) -> list[http.Operation]:
@@ -105,7 +106,7 @@ class Sessions:
         try:
             begun = await self._logins.begin(is_anew=bool(request.args["anew"]))
         except Error as error:
-            return self._refused(request, error, following)
+            return await self._refused(request, error, following)
         kept = named(request, f"{begun.secret}.{quote(following, safe='')}", BEGUN_SECONDS, _begun_as(begun.state))
         return _onward(begun.url, kept)
 
@@ -131,6 +132,7 @@ class Sessions:
         except Error as error:
             if not http.wants_page(request):
                 raise
+            await auditing.note_page(self._audit, error, request)
             return self._pages.invitation(error, invitation)
         return await self._entered(request, "/", session)
 
@@ -146,7 +148,7 @@ class Sessions:
         try:
             session = await open_session()
         except Error as error:
-            return self._refused(request, error, following)
+            return await self._refused(request, error, following)
         return await self._entered(request, following, session)
 
     async def _entered(self, request: http.Request, following: str, session: str) -> http.Reply:
@@ -154,9 +156,10 @@ class Sessions:
             await self._access.sessions.leave(before)
         return _onward(following, named(request, session, self._access.sessions.limits.absolute))
 
-    def _refused(self, request: http.Request, error: Error, following: str) -> http.Reply:
+    async def _refused(self, request: http.Request, error: Error, following: str) -> http.Reply:
         if not http.wants_page(request):
             raise error
+        await auditing.note_page(self._audit, error, request)
         return self._pages.login(error, following)
 
 

@@ -26,6 +26,7 @@ from horae.core.identity import EVERYWHERE, Session, User, UserKind
 from horae.core.model import SECOND, Moment
 from horae.core.roles import Role, greatest
 from horae.errors import ConfigError, Conflict, Denied, Malformed, Unauthenticated, Unavailable
+from horae.ports import deeds
 from horae.ports.clock import Clock
 from horae.ports.identity import Claims, Granted, IdentityProvider
 from horae.ports.keys import Keys
@@ -103,6 +104,7 @@ class Logins:
     async def accept(self, invitation: str, password: str, origin: Origin) -> str:
         """Set the password of who was invited, once; return the text of a new session."""
         user = await self._invited(invitation, origin.address)
+        deeds.note(who=user.name)
         refuse_weak(password, user.name)
         written = await self._passwords.hash(password)
         parts = await self._store.get_invite(user.id)

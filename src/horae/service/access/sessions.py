@@ -19,6 +19,7 @@ import structlog
 from horae.core.identity import Session, User
 from horae.core.model import SECOND, Moment, Token
 from horae.errors import NotFound, Unauthenticated, Unavailable
+from horae.ports import deeds
 from horae.ports.clock import Clock
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.users import Sessions as SessionStore
@@ -92,6 +93,7 @@ class Sessions:
             session = replace(session, token_id=of.id, org=of.org, expires_at=min(ends, of.expires_at or ends))
         else:
             session = replace(session, user_id=of[0].id, org=of[1])
+        deeds.note(who=of.owner if isinstance(of, Token) else of[0].name, org=session.org, kind="session")
         if vouched is not None:
             session = replace(session, issuer=vouched.issuer, refresh=vouched.refresh, refresh_at=vouched.refresh_at)
         session_id = await self._store.add_session(session)
