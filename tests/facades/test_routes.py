@@ -214,7 +214,7 @@ async def furnish(world: World) -> None:
     await open_alert(world)
     here = await world.store.get_node(NODE)
     assert here is not None
-    await world.store.register_node(replace(here, name="elsewhere"))
+    await world.store.register_node(replace(here, name="elsewhere", roles=("agent",), via=NODE))
 
 
 async def open_alert(world: World) -> None:
