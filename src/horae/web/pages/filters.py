@@ -22,7 +22,7 @@ def optional(param: Param) -> Param:
     def read(text: str) -> object:
         return param.read(text) if text else param.default
 
-    return replace(param, read=read)
+    return replace(param, read=read, schema={"anyOf": [param.schema, {"const": ""}]})
 
 
 def since(name: str, description: str) -> Param:
