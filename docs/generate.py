@@ -245,6 +245,8 @@ def kind_of(schema: dict[str, Any]) -> str:
         return " or ".join(map(kind_of, schema["anyOf"]))
     if "enum" in schema:
         return ", ".join(code(word) for word in schema["enum"])
+    if schema.get("const") == "":
+        return "nothing"
     kind = schema.get("type", "anything")
     if kind == "array":
         return f"list of {kind_of(schema.get('items', {}))}"
