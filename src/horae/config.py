@@ -223,8 +223,6 @@ def _left_alone(by_default: bool, given: Mapping[str, _Given]) -> Iterator[str]:
 def _value_of(setting: Setting, given: _Given | None, values: Values) -> Any:
     if given is None:
         default = setting.default(values) if callable(setting.default) else setting.default
-        if isinstance(default, Path):
-            return default  # not given by anybody: it need not be there yet
         given = _Given(default, "default")
     if given.value is None:
         return None

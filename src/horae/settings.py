@@ -135,6 +135,11 @@ def _default_jobs_directory(_: Values) -> Path | None:
     return ours[0].absolute() if is_safe else None
 
 
+def _read_jobs_directory(value: object) -> Path:
+    """One that is named must be there; ours, the default, need not yet."""
+    return value if isinstance(value, Path) else read_existing_directory(value)
+
+
 def _default_declarations(_: Values) -> str | None:
     return "declarations" if Path("declarations").is_dir() and not stranger_of(Path("declarations")) else None
 
@@ -211,7 +216,7 @@ SETTINGS: tuple[Setting, ...] = (
             "How many Python handlers this agent runs at once."),
     Setting("workers", whole(1, 256), 2,
             "Python worker processes that run the handlers."),
-    Setting("jobs_directory", Kind("DIR", read_existing_directory), _default_jobs_directory,
+    Setting("jobs_directory", Kind("DIR", _read_jobs_directory), _default_jobs_directory,
             "Directory from which Python handlers are imported.", "./jobs, or ./Jobs if there is one"),
     Setting("script_roots", Kind("LIST", read_script_roots, _list_of_paths), [],
             "Directories whose files jobs may name as their script.", "none"),
