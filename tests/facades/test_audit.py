@@ -60,6 +60,14 @@ async def test_a_run_by_request_names_its_job_and_the_run(world: World) -> None:
     assert (row.kind, row.subject, row.made) == ("job", str(job_id), str(run["id"]))
 
 
+async def test_what_is_done_to_a_node_is_found_by_its_name(world: World) -> None:
+    await world.join()
+    [node] = await world.store.list_nodes()
+    await world.http.post(f"/v1/nodes/{node.name}/cordon")
+    [row] = await rows(world, kind="node", subject=node.name)
+    assert row.operation == "POST /v1/nodes/{name}/cordon"
+
+
 async def test_many_runs_are_one_row_with_a_count(world: World) -> None:
     job_id = await submitted(world, overlap="allow")
     answer = await world.http.post("/v1/runs", json={"runs": [{"job": job_id, "data": {"n": n}} for n in range(7)]})

@@ -65,5 +65,6 @@ def _subject(request: http.Request, operation: http.Operation) -> tuple[str, str
     """Return what the path names."""
     given = request.scope.get("path_params") or {}
     for name in reversed([name for name in given if name in _KINDS]):
-        return _KINDS[name] or operation.tag.removesuffix("s"), str(given[name])
+        is_node = operation.path.startswith("/v1/nodes/")
+        return _KINDS[name] or ("node" if is_node else operation.tag.removesuffix("s")), str(given[name])
     return operation.tag.removesuffix("s"), ""
