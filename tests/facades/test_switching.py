@@ -9,6 +9,7 @@ import pytest
 
 from horae.cli.session import Session
 from horae.client.address import find_server
+from horae.core.audit import AuditFilter
 from horae.core.identity import EVERYWHERE, LOCAL
 from horae.core.roles import Role
 from horae.errors import Invalid
@@ -59,6 +60,9 @@ async def test_a_session_remembers_where_it_goes_on(world: World, far: httpx.Asy
     assert await me(far) == (7, "editor")
     assert await me(far, **{IN: "1"}) == (1, "viewer")  # for once
     assert await me(far) == (7, "editor")
+    rows = await world.store.list_audit(AuditFilter(), None, 100)
+    [row] = [each for each in rows if each.operation == "POST /organisation"]
+    assert (row.who, row.outcome, row.change) == ("ann", "done", '{"org":[1,7]}')
     refused = await far.post("/organisation", data={"org": "8"})
     problem_of(refused, 403, "E_NO_MEMBER")
     elsewhere = await far.post("/organisation", data={"org": "7", "next": "https://evil.example"}, headers=PAGE)

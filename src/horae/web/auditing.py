@@ -16,8 +16,8 @@ from horae.web import http
 UNTOLD = (Permission.READ, Permission.WORK)
 PINGS = "/v1/pings/"  # what others tell of a job that they run: ordinary transitions, too
 LOGIN = "/login/callback"  # the one GET that does something
-# What everybody may who may read: to let a program in as oneself, and to go.
-OWN = ("/device", "/logout", "/v1/me/token", "/v1/sessions/{session_id}")
+# What everybody may who may read: to let a program in as oneself, to go on in another organisation, and to go.
+OWN = ("/device", "/logout", "/organisation", "/v1/me/token", "/v1/sessions/{session_id}")
 # What a parameter of a path is the id or the name of; the last one counts. What is none of these may be a secret.
 _KINDS = {
     "job_id": "job", "run_id": "run", "trigger_id": "trigger", "token_id": "token", "alert_id": "alert", "id": "",

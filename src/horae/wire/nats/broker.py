@@ -17,7 +17,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from horae.errors import ConfigError, Unavailable
@@ -34,6 +34,33 @@ UP, DOWN = "horae.agents.up", "horae.agents.down"
 EVENTS = "horae.events"
 EVENT_STREAM = "HORAE_EVENTS"
 SERVERS = "horae-servers"  # the queue group that answers hello
+
+NODE = "<node>"  # in a subject: the name of the agent whose own it is
+
+
+class Reach(NamedTuple):
+    """What a login of an agent may do with a subject. Servers may do everything with all of them, others nothing."""
+
+    says: bool = False
+    hears: bool = False
+
+
+# Every subject there is, and what agents may do with it: what a broker is to be told (docs/howto/nats.md).
+SUBJECTS = {
+    HINTS: Reach(),
+    f"{WORK}.*.*": Reach(),
+    f"{EVENTS}.>": Reach(),
+    WANTING: Reach(hears=True),
+    f"{HELLO}.{NODE}": Reach(says=True),
+    f"{UP}.{NODE}.*": Reach(says=True),
+    f"{DOWN}.{NODE}.*": Reach(hears=True),
+    f"{TAKEN}.{NODE}.>": Reach(hears=True),
+    f"$JS.API.CONSUMER.MSG.NEXT.{WORK_STREAM}.*": Reach(says=True),
+    f"$JS.ACK.{WORK_STREAM}.>": Reach(says=True),
+    HELLO: Reach(),  # this and the next two are those of agents of the release before
+    f"{UP}.*": Reach(),
+    f"{DOWN}.*": Reach(),
+}
 
 REPLICAS = 3
 CONNECT_SECONDS = 5.0
