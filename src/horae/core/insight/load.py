@@ -30,7 +30,7 @@ from horae.core.model import SECOND, Moment
 POINTS = (-1.2247, 0.0, 1.2247)  # deviations: three equally likely durations with the spread of all
 SHARE = 1 / len(POINTS)
 TICKS = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)  # seconds: all of them divide a minute
-MOST_TICKS = 86_400
+MOST_TICKS = 17_280  # of a day that is one in 5 seconds: finer ones say hardly more, and take four times as long
 HOUR_SECONDS = 3600
 SLACK = 0.5  # of a run: what was added up in fractions is not exact
 NEAR = 60  # ticks between two shortages that are told as one

@@ -13,7 +13,7 @@ from horae.core.insight.load import Grid, Load, delays, kernel_of, shortages
 from horae.core.model import SECOND
 
 HOUR = 3600 * SECOND
-GRID = Grid.of(Window(0, 6 * HOUR))
+GRID = Grid.of(Window(0, 4 * HOUR))
 
 
 def begin(load: Load, stretch: Stretch, expected: Expected, runs: float, *, is_exact: bool) -> None:
@@ -42,7 +42,7 @@ def test_what_repeats_loads_as_run_by_run(step: int, seconds: int) -> None:
     dice, load, made = random.Random(step + seconds), Load(GRID), list[tuple[Stretch, float]]()
     for _ in range(20):
         first = dice.randrange(step) * SECOND
-        stretch = Stretch(first, step * SECOND, (6 * HOUR - 1 - first) // (step * SECOND) + 1)
+        stretch = Stretch(first, step * SECOND, (4 * HOUR - 1 - first) // (step * SECOND) + 1)
         begin(load, stretch, Expected(seconds, 0.0), 1.0, is_exact=True)
         made.append((stretch, seconds))
     levels = load.finish()
@@ -119,4 +119,4 @@ def test_places_run_out_from_when_to_when() -> None:
 
 
 def test_long_windows_have_wider_ticks() -> None:
-    assert [Grid.of(Window(0, days * 24 * HOUR)).tick for days in (1, 2, 7, 31)] == [1, 2, 10, 60]
+    assert [Grid.of(Window(0, days * 24 * HOUR)).tick for days in (1, 2, 7, 31)] == [5, 10, 60, 60]
