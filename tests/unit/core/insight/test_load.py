@@ -120,3 +120,16 @@ def test_places_run_out_from_when_to_when() -> None:
 
 def test_long_windows_have_wider_ticks() -> None:
     assert [Grid.of(Window(0, days * 24 * HOUR)).tick for days in (1, 2, 7, 31)] == [5, 10, 60, 60]
+
+
+@pytest.mark.parametrize("seconds", [0.3, 2.5, 4.9, 5.1, 7.3, 12.0, 33.3, 60.0, 99.0])
+def test_a_run_fills_as_much_of_its_ticks_as_it_takes(seconds: float) -> None:
+    kernel = kernel_of(Expected(seconds, 0.1), 5, True)
+    filled = -sum(at * change for at, change in kernel.work) * 5
+    assert filled == pytest.approx(kernel.seconds, rel=0.01)
+    assert dict(kernel.work)[0] + kernel.burst == pytest.approx(1)
+
+
+def test_ticks_lie_as_clocks_have_them() -> None:
+    grid = Grid.of(Window(34 * SECOND, 34 * SECOND + 24 * HOUR))
+    assert (grid.start, grid.tick, grid.moment(grid.size)) == (30 * SECOND, 5, 35 * SECOND + 24 * HOUR)
