@@ -555,7 +555,7 @@ async def test_sealed_rows_of_before_are_sealed_as_they_were(
     late, *sealed = rows
     order = [*sealed[1:], sealed[0]] if database.dialect == "postgres" else rows
     old = audit.Seal.of(order, 0, audit.NO_HASH)
-    texts = [DEED.format(row=rows[one.id - 1], seq=one.seq, hash=f"'{one.hash}'") for one in old.entries()]
+    texts = [DEED.format(row=rows[row_id - 1], seq=seq, hash=f"'{text}'") for row_id, seq, text in old.entries()]
     if late not in order:  # it has committed after the others were sealed
         texts.append(DEED.format(row=late, seq="NULL", hash="NULL"))
     texts.append(f"UPDATE audit_head SET seq = {old.seq}, hash = '{old.last_hash}'")
@@ -575,7 +575,7 @@ async def test_sealed_rows_of_before_are_sealed_as_they_were(
         check, head, is_last = await log.verify(None, f"{old.seq}:{old.last_hash}")
         assert (check.faults, check.checked, head.seq, is_last) == ([], len(rows), len(rows), True)
         numbers = {row.id: row.seq for row in await store.list_audit(audit.AuditFilter(), None, 1000)}
-        assert numbers == {one.id: one.seq for one in old.entries()} | {late.id: numbers[late.id]}
+        assert numbers == {row_id: seq for row_id, seq, _ in old.entries()} | {late.id: numbers[late.id]}
         assert numbers[late.id] in (1, len(rows))
     finally:
         await store.close()

@@ -157,9 +157,10 @@ def seal(before: str, row: Row) -> str:
     """Return the hash of a row after the hash of the one before it: SHA-256 of that and the columns of the row, each
     after a NUL. Texts have none; a row in which somebody has put one is written as JSON, so that no text can pass for
     two columns."""
-    text = "\0".join([before, *map(str, row[:-2])])
-    if text.count("\0") != len(row) - 2:
-        text = _encode([before, *row[:-2]])
+    columns = row[:-2]
+    text = "\0".join([before, *map(str, columns)])
+    if text.count("\0") != len(columns):
+        text = _encode([before, *columns])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -184,11 +185,11 @@ class Seal(NamedTuple):
     def last_hash(self) -> str:
         return self.hashes[-len(NO_HASH) :]
 
-    def entries(self) -> Iterator[Gone]:
-        """Yield id, number and hash of each row."""
-        size, first = len(NO_HASH), self.seq - len(self.ids) + 1
-        for place, row_id in enumerate(self.ids):
-            yield Gone(row_id, first + place, self.hashes[place * size : (place + 1) * size])
+    def entries(self) -> Iterator[tuple[int, int, str]]:
+        """Return id, number and hash of each row."""
+        size = len(NO_HASH)
+        hashes = [self.hashes[at : at + size] for at in range(0, len(self.hashes), size)]
+        return zip(self.ids, range(self.seq - len(self.ids) + 1, self.seq + 1), hashes, strict=True)
 
 
 class Hole(NamedTuple):

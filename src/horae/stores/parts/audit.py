@@ -59,10 +59,12 @@ class AuditPart(Database):
 
     async def read_sealed(self, after: int, limit: int) -> list[Row | Gone]:
         seals = [self._seal(*row) for row in await self._get("load_seals", after, limit)]
-        entries = [entry for seal in seals for entry in seal.entries() if entry.seq > after][:limit]
-        found = {row[0]: row for row in await self._get("load_audit", self._list([entry.id for entry in entries]))}
+        entries = [entry for seal in seals for entry in seal.entries() if entry[1] > after][:limit]
+        rows = await self._get("load_audit", self._list([row_id for row_id, _, _ in entries]))
+        found = {row[0]: row for row in rows}
         return [
-            entry if (row := found.get(entry.id)) is None else Row(*(*row, entry.seq, entry.hash)) for entry in entries
+            Row(*(*found[row_id], seq, text)) if row_id in found else Gone(row_id, seq, text)
+            for row_id, seq, text in entries
         ]
 
     async def find_strays(self, after: int, last: int) -> list[int]:
