@@ -6,7 +6,6 @@ very many runs, some of each part of the time tell which jobs are the busiest; o
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from horae.service.jobs import Jobs
 LONGEST = 62 * 86_400 * SECOND
 SHORTEST = 60 * SECOND
 MOST_BARS = 300  # of a row, on each side of now
-KEPT_SECONDS = 20.0  # for which a forecast serves all who look at the same time
+STEP = 180 * SECOND  # to which forecasts are rounded up
 
 
 @dataclass(slots=True)
@@ -53,22 +52,23 @@ class Timelines:
         self._jobs = jobs
         self._forecasting = forecasting
         self._insight = insight
-        self._kept: tuple[tuple[object, ...], float, Forecast] | None = None
-        self._alone = asyncio.Lock()
 
-    async def make(self, window: Window, most: int, name: str | None = None, org: int | None = None) -> Timeline:
-        """Return up to `most` rows; of jobs whose name holds a text, if one is given."""
+    async def make(
+        self, window: Window, most: int, name: str | None = None, org: int | None = None, *, waits: bool = True
+    ) -> Timeline:
+        """Return up to `most` rows; of jobs whose name holds a text, if one is given. Who does not wait for a forecast
+        of very many triggers sees what is to come of jobs that ran, until there is one."""
         _check(window)
         now = await self._jobs.now()
         named = await self._jobs.glances.named(name, org, most + 1) if name else None
         past = await self._past(window, named, org) if window.start < now else Sample([])
-        foretold = await self._foretell(window, now, org) if window.end > now else None
+        foretold = await self._foretell(window, now, org, waits) if window.end > now else None
         expected = {int(it.key): it for it in foretold.items if named is None or int(it.key) in named} \
             if foretold else {}  # fmt: skip
         counts = _counts(past, expected)
         chosen = busiest(counts if named is None else dict.fromkeys(named, 0) | counts, most)
         bars = _bars(await self._marks(window, past, chosen), chosen)
-        if foretold is not None:
+        if window.end > now:
             for job in await self._jobs.get_many(chosen):
                 known = expected.get(job.id)
                 lasts = known.expected.median if known is not None and known.expected is not None else 0.0
@@ -79,11 +79,12 @@ class Timelines:
             for job_id in chosen
             if bars[job_id]
         ]
-        load = load_of(past, window, now) + [Load(it.at, it.running, True) for it in foretold.buckets] \
-            if foretold else load_of(past, window, now)  # fmt: skip
+        ahead = [Load(it.at, it.running, True) for it in foretold.buckets if it.at < window.end] if foretold else []
         is_more = foretold is not None and foretold.item_count > len(foretold.items)
         is_cut = is_more or not past.is_whole or (named is not None and len(named) > most)
-        return Timeline(window, now, await self._slots(), rows, len(counts), is_cut, load, foretold)
+        return Timeline(
+            window, now, await self._slots(), rows, len(counts), is_cut, load_of(past, window, now) + ahead, foretold
+        )
 
     async def _past(self, window: Window, named: Sequence[int] | None, org: int | None) -> Sample:
         """Return runs that were due in the window or go on since before."""
@@ -99,17 +100,12 @@ class Timelines:
             return past.marks
         return [*past.marks, *await self._jobs.glances.newest(chosen, window.start, window.end)]
 
-    async def _foretell(self, window: Window, now: Moment, org: int | None) -> Forecast:
-        """Return the part of the window that is to come; one that was made a moment ago will do."""
+    async def _foretell(self, window: Window, now: Moment, org: int | None, waits: bool) -> Forecast | None:
+        """Return the part of the window that is to come: up to a few minutes more, so that one serves for a while."""
         start = window.start if window.start > now else None
-        hours = (window.end - (start or now)) / SECOND / 3600
-        asked = (start, window.end // (60 * SECOND), org)
-        async with self._alone:
-            tick = asyncio.get_running_loop().time()
-            if self._kept is None or self._kept[0] != asked or self._kept[1] < tick:
-                found = await self._forecasting.make(hours=hours, start=start, org=org, limit=MOST_ITEMS)
-                self._kept = asked, tick + KEPT_SECONDS, found
-            return self._kept[2]
+        steps = -(-(window.end - (start or now)) // STEP)
+        ask = self._forecasting.lately if waits else self._forecasting.look
+        return await ask(hours=steps * STEP / SECOND / 3600, start=start, org=org, limit=MOST_ITEMS)
 
     async def _slots(self) -> int:
         return sum(node.slots for node in await self._insight.nodes() if node.state != NodeState.GONE)
