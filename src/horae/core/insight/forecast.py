@@ -98,7 +98,7 @@ def forecast(
     wanted = looked.wanted
     top = wanted.index(max(wanted))
     items, item_count = Items(cells, by, org).find(limit)
-    return Forecast(
+    found = Forecast(
         window=window, bucket_seconds=bucket_seconds(window), triggers=len(planned.trigger_id),
         moments=round(own.moments), runs=own.runs + made.runs, skipped=own.moments - own.runs, followers=made.runs,
         busy_seconds=own.busy + made.busy, slots=looked.slots, peak=wanted[top],
@@ -107,6 +107,8 @@ def forecast(
         item_count=item_count, shortages=looked.shortages,
         clashes=find_clashes(_shared(cells), partial(_jobs, cells, org)), notes=[*_notes(cells, looked)],
     )  # fmt: skip
+    cells.let_go()
+    return found
 
 
 # ------------------------------------------------------------------------------------------------ loading

@@ -56,6 +56,9 @@ class DurationPart(Database):
 
         return await self._transact(steps)
 
+    async def count_planned(self, before: Moment, most: int) -> int:
+        return int((await self._get("count_planned", before, most))[0][0])
+
     async def load_planned(self, before: Moment, most: int) -> Columns:
         [row] = await self._get("load_planned", before, most)
         return await asyncio.to_thread(self._planned, row)  # of very many it takes long enough for others to wait
