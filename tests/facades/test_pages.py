@@ -17,6 +17,7 @@ from horae.core.roles import Role
 from horae.core.work.specs import parse_job
 from horae.service.insight.learning import Learning
 from horae.web import app as web
+from horae.web.pages import words
 from horae.web.pages.assets import Assets
 from horae.web.pages.shell import RAIL, Look, read_look
 from tests.facades.world import BOTH, HERE, OWN, World, from_here
@@ -138,6 +139,37 @@ async def test_moments_are_said_in_the_zone_of_the_viewer(api: httpx.AsyncClient
     assert 'data-theme="dark" data-density="compact" data-zone="Asia/Tokyo"' in page.text
     assert re.search(r"\d\d:\d\d:\d\d JST", page.text)
     assert "Europe/Berlin" in page.text
+
+
+async def test_sentences_that_say_why_name_moments_in_the_zone_of_the_viewer(api: httpx.AsyncClient, world: World):
+    job = await world.submit(name="2026-99-99T00:00:00Z", schedule="0 2 1 1 *")
+    look = {"cookie": "horae-look=auto.roomy.Asia/Tokyo"}
+    why = (await api.get(f"/jobs/{job.id}", headers=look)).text.partition('id="why"')[2].partition("</section>")[0]
+    assert re.search(
+        r'<time datetime="2\d{3}-01-01T02:00:00Z" title="in [^"]+">\w{3} 2\d{3}-01-01 11:00:00 JST</time>', why
+    )
+    assert not re.search(r"[^\"]2\d{3}-01-01T02:00:00Z", why)
+
+
+def test_text_that_only_looks_like_a_moment_stays_text():
+    assert words.dated("<b>2026-99-99T00:00:00Z", "UTC", "2026-11-18T00:00:00Z") == "&lt;b&gt;2026-99-99T00:00:00Z"
+
+
+@BOTH
+async def test_who_runs_the_server_sees_jobs_of_all_organisations_and_others_their_own(
+    api: httpx.AsyncClient, world: World
+):
+    flow = {"name": "theirs", "tasks": {"one": {"steps": [{"run": "true"}]}}}
+    await world.jobs.submit([parse_job(flow)], org=7)
+    await world.jobs.submit([parse_job({**flow, "name": "ours"})])
+    gate = web.create_app(world.services, CONTRACTS, version="1", loopback_only=False)
+    _, text = await world.services.access.create("viewer", "user", "ann", None, role=Role.VIEWER)
+    headers = {"authorization": f"Bearer {text}"}
+    async with httpx.AsyncClient(transport=from_here(gate), base_url=HERE, headers=headers) as bound:
+        for path in ("/jobs", "/workflows", "/v1/jobs", "/jobs?sort=next", "/jobs?q=s"):
+            own, every = (await bound.get(path)).text, (await api.get(path)).text
+            assert ("ours" in own, "theirs" in own) == (True, False), path
+            assert ("ours" in every, "theirs" in every) == (True, True), path
 
 
 @pytest.mark.parametrize(
