@@ -25,7 +25,8 @@ from tests.facades.world import BOTH, HERE, OWN, World, from_here
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> \U0001f9e8"
 MESSAGE = f"{HOSTILE}\u202egnp.exe \u200bzero \x1b[31mred " + "long" * 2500
 STATIC = Path(web.__file__).parent / "pages" / "static"
-PAGES = ("/", "/jobs", "/jobs?q=script&sort=next&state=failing&is=active", "/jobs/1", "/jobs/1/edit", "/jobs/new",
+PAGES = ("/", "/jobs", "/jobs?q=script&sort=next&state=failing&is=active", "/jobs/1", "/jobs/1/edit", "/jobs/1/edit?as=yaml",
+         "/jobs/1/run", "/jobs/new",
          "/runs/1", "/style", "/docs", "/docs/explain")  # fmt: skip
 
 
@@ -214,7 +215,7 @@ async def test_the_plan_of_a_change_tells_what_is_wrong_or_which_moments_come(ap
 
 async def test_what_the_edit_page_shows_can_be_saved_unchanged(api: httpx.AsyncClient):
     made = (await api.post("/v1/jobs", json={"name": "a", "schedule": "0 2 * * *", "steps": [{"run": "true"}]})).json()
-    page = (await api.get(f"/jobs/{made['jobs'][0]['id']}/edit")).text
+    page = (await api.get(f"/jobs/{made['jobs'][0]['id']}/edit?as=yaml")).text
     text = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.S)
     assert text is not None
     document = text[1].replace("&#39;", "'").replace("&#34;", '"')
@@ -222,6 +223,28 @@ async def test_what_the_edit_page_shows_can_be_saved_unchanged(api: httpx.AsyncC
         f"/v1/jobs/{made['jobs'][0]['id']}", content=document, headers={"content-type": "application/yaml"}
     )
     assert (saved.status_code, saved.json().get("version")) == (200, made["jobs"][0]["version"]), saved.text
+
+
+async def test_a_form_offers_what_it_has_room_for_of_a_job(api: httpx.AsyncClient, world: World):
+    every = {"name": "a", "steps": [{"run": "true"}], "triggers": [{"every": "5m"}]}
+    several = {
+        "name": "b",
+        "steps": [{"run": "true"}, {"run": "false"}],
+        "triggers": [{"every": "5m"}, {"cron": "@daily"}],
+    }
+    delayed = {"name": "c", "handler": "jobs/report", "triggers": [{"every": "5m", "mode": "delay"}]}
+    offered = []
+    for document in (every, several, delayed):
+        job = (await world.jobs.submit([parse_job(document)])).jobs[0]
+        page = (await api.get(f"/jobs/{job.id}/edit")).text
+        offered.append([name for name in ("name", "run", "schedule") if f'name="{name}"' in page])
+    assert offered == [["name", "run", "schedule"], ["name"], ["name"]]
+    assert (
+        'name="schedule" placeholder="30 2 * * MON-FRI" spellcheck="false" value="every 5m"'
+        in (await api.get("/jobs/1/edit")).text
+    )
+    refused = await api.get("/jobs/1/edit?as=xml")
+    assert (refused.status_code, refused.json()["code"]) == (422, "E_ENUM")
 
 
 @BOTH

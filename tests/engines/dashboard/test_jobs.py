@@ -169,7 +169,7 @@ def test_a_job_is_run_with_its_form_without_a_script(browser: Any, server: Serve
 
 def test_a_job_is_changed_as_yaml(page: Any, server: Server):
     job_id = submit(server, name="before", schedule="0 2 * * *")
-    page.goto(f"/jobs/{job_id}/edit")
+    page.goto(f"/jobs/{job_id}/edit?as=yaml")
     area = page.get_by_label("The job as YAML")
     page.get_by_text("It can be read, and is complete.").wait_for()
     area.fill(area.input_value().replace("before", "after").replace("0 2 * * *", "0 5 * * *"))
@@ -177,6 +177,30 @@ def test_a_job_is_changed_as_yaml(page: Any, server: Server):
     page.get_by_role("button", name="Save").click()
     page.get_by_role("heading", name="after").wait_for()
     assert server.http.get(f"/v1/jobs/{job_id}").json()["name"] == "after"
+
+
+def test_a_job_is_changed_by_a_form_that_shows_which_moments_change_and_keeps_the_rest(page: Any, server: Server):
+    step = {"name": "one", "run": "echo 1\necho 2"}
+    job_id = submit(server, name="before", schedule="0 2 * * *", steps=[step], env={"A": "b"}, timeout="7m", tags=["x"])
+    before = server.get(f"/v1/jobs/{job_id}")
+    page.goto(f"/jobs/{job_id}/edit")
+    page.get_by_text("It can be read, and is complete.").wait_for()
+    assert page.get_by_label("Command").input_value() == "echo 1\necho 2"
+    page.get_by_label("When").fill("99 * * * *")
+    page.locator(".verdict.bad").wait_for()
+    page.get_by_label("When").fill("0 2 * * MON-FRI")
+    page.locator(".moments del").first.wait_for()
+    gone = page.locator(".moments del").all_inner_texts()
+    assert gone
+    assert all(re.match("Sat|Sun", text) for text in gone)
+    assert page.locator(".moments ins").count() == 0
+    page.get_by_label("Name").fill("after")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("heading", name="after").wait_for()
+    after = server.get(f"/v1/jobs/{job_id}")
+    assert (after["name"], after["spec"], after["policy"]) == ("after", before["spec"], before["policy"])
+    assert after["triggers"][0]["id"] == before["triggers"][0]["id"]
+    assert after["triggers"][0]["schedule"]["cron"] == "0 2 * * MON-FRI"
 
 
 def test_theme_density_and_zone_are_kept(page: Any, server: Server):
