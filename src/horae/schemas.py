@@ -762,6 +762,7 @@ class Queue(Struct):
     burst: int
     weights: dict[str, int]
     most_waiting: int | None
+    org: Annotated[int | None, Meta(description="The organisation that it belongs to; null: it is for all.")]
     version: Count
     created_at: Annotated[When | None, Meta(description="Null for the default queue, which was always there.")]
     updated_at: When | None
