@@ -16,8 +16,8 @@ KEPT_FOR = 600 * SECOND  # counts of days that are over: what was made then has 
 TODAY_KEPT_FOR = 60 * SECOND  # where today begins
 MOST_KEPT = 100  # jobs whose days are kept
 LATE = 3600 * SECOND  # runs that were made so long after their moment are looked for too
-READ_WHOLE = 4000  # ids of a time that are all looked at; of more,
-PIECES, PIECE = 60, 50  # so many pieces with so many ids each
+READ_WHOLE = 3000  # ids of a time that are all looked at; of more,
+PIECES, PIECE = 60, 30  # so many pieces with so many ids each
 MOST_LIVE = 1000
 NEWEST = 100  # runs of a job
 
