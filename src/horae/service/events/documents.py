@@ -64,6 +64,10 @@ class Documents:
         roots = await self._roots.find(runs.values())
         return [self._told(event, runs, attempts, jobs, roots) for event in events]
 
+    async def trace_of(self, run: Run) -> str:
+        """Return the id of the trace that a run is part of."""
+        return traces.trace_id((await self._roots.find([run]))[run.id], self._installation)
+
     def _told(
         self, event: Event, runs: dict[int, Run], attempts: dict[tuple[int, int], Attempt], jobs: dict[int, Job],
         roots: dict[int, int],
