@@ -96,6 +96,8 @@ def test_axe_finds_nothing(
     with tab(browser, server, viewport={"width": width, "height": 900}) as page:
         page.context.add_cookies([{"name": "horae-look", "value": f"{theme}.roomy.UTC", "url": server.url}])
         for name, path in places.items():
+            if name == "docs" and (theme, width) != ("light", 1280):  # which is long, and made of the same parts
+                continue
             page.goto(path)
             judged = page.evaluate(f"{axe}; axe.run({{runOnly: {json.dumps(RULES)}}})")
             if judged["violations"]:

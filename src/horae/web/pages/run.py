@@ -70,7 +70,7 @@ class RunPage:
     def __init__(self, services: Services, shell: Shell) -> None:
         self._jobs = services.jobs
         self._explaining = services.explaining
-        self._events = services.events.documents
+        self._events = services.events
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
@@ -88,7 +88,8 @@ class RunPage:
         shown = {
             "run": seen, "job": render.job(job), "drawing": drawing, "questions": questions, "why": why,
             "attempts": tried, "stretches": waterfall(seen, tried, self._shell.now()),
-            "artifacts": artifacts_of(run), "tests": tests_of(run.result), "trace": await self._events.trace_of(run),
+            "artifacts": artifacts_of(run), "tests": tests_of(run.result),
+            "trace": await self._events.documents.trace_of(run),
             "shown_attempt": min(request.args["attempt"] or last, last),
             "data": _text(run.data), "result": _text(run.result),
         }  # fmt: skip
