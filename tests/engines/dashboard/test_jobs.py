@@ -1,27 +1,17 @@
-"""The pages in a real browser, on a real server: what people do there works, is reached by keyboard, and says nothing
-on the console. Where npm can install axe-core, every page is judged by it, in light, dark and high contrast."""
+"""Jobs in a real browser, on a real server: what people do there works, is reached by keyboard, and says nothing on the
+console."""
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.acceptance.server import Server
-from tests.engines.conftest import miss
 from tests.engines.dashboard.conftest import tab
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
-RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
-MORE = (
-    "/audit", "/forecast", "/timeline?clock=03:00", "/settings", "/settings/sessions", "/settings/tokens",
-    "/settings/users", "/settings/roles", "/settings/secrets", "/alerts", "/runs?state=failed",
-)  # fmt: skip
 
 
 def submit(server: Server, **fields: Any) -> int:
@@ -234,6 +224,24 @@ def test_a_job_is_changed_by_a_form_that_shows_which_moments_change_and_keeps_th
     assert after["triggers"][0]["schedule"]["cron"] == "0 2 * * MON-FRI"
 
 
+def test_a_workflow_is_built_in_the_page_drawn_as_it_is_typed_and_run(page: Any, server: Server):
+    page.goto("/jobs/new")
+    form = page.locator("#write")
+    form.get_by_label("Begin with").select_option(label="a workflow")
+    form.locator(".task", has_text="publish").wait_for()
+    area = form.get_by_label("The job as YAML")
+    area.fill(area.input_value() + "  archive:\n    needs: [publish]\n    steps: [{run: echo archived}]\n")
+    form.locator(".task", has_text="archive").wait_for()
+    assert form.locator(".task").count() == 5
+    form.get_by_role("button", name="Make the job").click()
+    page.wait_for_url(re.compile(r"/jobs/\d+$"))
+    page.get_by_role("link", name="Run now").click()
+    page.get_by_role("dialog").get_by_role("button", name="Run now").click()
+    page.wait_for_url(re.compile(r"/runs/\d+$"))
+    page.locator(".task.succeeded", has_text="archive").wait_for()
+    assert page.locator(".task.skipped", has_text="tell").count() == 1
+
+
 def test_theme_density_and_zone_are_kept(page: Any, server: Server):
     page.goto("/")
     page.locator("#look summary").click()
@@ -255,41 +263,3 @@ def test_two_tabs_share_one_stream_of_events(page: Any, server: Server):
     for each in (page, other):
         each.bring_to_front()
         each.locator("[data-fresh=recent]").get_by_role("link", name="shared").first.wait_for()
-
-
-@pytest.fixture(scope="module")
-def axe(need: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> str:
-    need("npm")
-    where = tmp_path_factory.mktemp("axe")
-    done = subprocess.run(["npm", "install", "--no-audit", "axe-core@4"], cwd=where, capture_output=True, text=True)
-    if done.returncode:
-        miss(f"axe-core cannot be had: {done.stderr[-300:]}")
-    return Path(where, "node_modules/axe-core/axe.min.js").read_text()
-
-
-@pytest.mark.parametrize("theme", ["light", "dark", "contrast"])
-def test_axe_finds_nothing(page: Any, server: Server, axe: str, theme: str):
-    job_id = submit(server, name="<b>judged</b>", schedule="0 2 * * *", steps=[{"run": "exit 1"}])
-    run_id = server.http.post(f"/v1/jobs/{job_id}/run").json()["id"]
-    server.wait_until(lambda: server.http.get(f"/v1/runs/{run_id}").json()["state"] == "failed", "the end of the run")
-    page.context.add_cookies([{"name": "horae-look", "value": f"{theme}.roomy.UTC", "url": server.url}])
-    found = {}
-    for width in (360, 1280):
-        page.set_viewport_size({"width": width, "height": 900})
-        for path in (
-            "/",
-            "/jobs",
-            f"/jobs/{job_id}",
-            f"/jobs/{job_id}/edit",
-            "/jobs/new",
-            f"/runs/{run_id}",
-            "/style",
-            *MORE,
-        ):
-            page.goto(path)
-            wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert wide <= 0, (path, width)
-            judged = page.evaluate(f"{axe}; axe.run({{runOnly: {json.dumps(RULES)}}})")
-            if judged["violations"]:
-                found[path, width] = [(one["id"], one["nodes"][0]["html"][:200]) for one in judged["violations"]]
-    assert found == {}

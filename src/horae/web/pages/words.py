@@ -129,10 +129,10 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z")
 
 def dated(text: str, zone: str, now: str) -> Markup:
     """Escaped text, with the moments in it as pages show them."""
-    return Markup(_MOMENT.sub(lambda found: _moment(found[0], zone, now), str(escape(text))))  # noqa: S704  escaped
+    return Markup(_MOMENT.sub(lambda found: _as_time(found[0], zone, now), str(escape(text))))  # noqa: S704  escaped
 
 
-def _moment(text: str, zone: str, now: str) -> str:
+def _as_time(text: str, zone: str, now: str) -> str:
     try:
         return f'<time datetime="{text}" title="{away(text, now)}">{clock(text, zone)}</time>'
     except Error:  # somebody's own text only looks like a moment

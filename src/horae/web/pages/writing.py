@@ -14,19 +14,54 @@ from horae import schemas
 from horae.core.model import Policy
 from horae.core.roles import Permission
 from horae.core.time import moments
+from horae.core.work.specs import parse_job
+from horae.core.workflows.picture import picture
 from horae.errors import Invalid
+from horae.ports import deeds
 from horae.service import Services
 from horae.web import http, params, render
+from horae.web.pages.drawings import draw
 from horae.web.pages.shell import HTML, Shell
 
-SAMPLE = """\
+# What somebody may begin with who writes a job.
+SAMPLES = {
+    "a command": """\
 name: nightly report
 schedule: "30 2 * * MON-FRI"
 timezone: Europe/Berlin
 steps:
   - run: echo hello
 timeout: 10m
-"""
+""",
+    "a workflow": """\
+name: nightly figures
+schedule: "0 3 * * *"
+tasks:
+  fetch:
+    steps: [{run: echo fetched}]
+  check:
+    needs: [fetch]
+    steps: [{run: echo fine}]
+  publish:
+    needs: [check]
+    steps: [{run: echo published}]
+  tell:
+    needs: [{task: check, on: failure}]
+    steps: [{run: echo told}]
+""",
+    "a Python handler": """\
+name: greet
+handler: jobs/greet
+data: {who: world}
+schedule: "@hourly"
+""",
+    "an HTTP request": """\
+name: ask the shop
+http:
+  url: https://example.org/health
+schedule: every 5m
+""",
+}
 
 # What Horae makes, and writers need not see. What tells a job and its triggers from others stays: so they keep their
 # past.
@@ -52,12 +87,22 @@ class WritingPages:
         op, write = http.Operation, Permission.WRITE
         return [
             op("GET", "/jobs/new", self.new, "pages", "The page to make a job", HTML, needs=write),
+            op("POST", "/jobs/picture", self.draw, "pages", "Draw the tasks of a job that is being written", HTML,
+               body=http.Body("JobDocument", {"name": "a", "tasks": {"one": {"steps": [{"run": "true"}]}}}),
+               needs=write),
             op("GET", "/jobs/{job_id}/edit", self.edit, "pages", "The page to change a job", HTML, params=_ASKED,
                needs=write),
         ]  # fmt: skip
 
     async def new(self, request: http.Request) -> http.Answer:
-        return self._shell.page(request, "job_new.html", sample=SAMPLE)
+        return self._shell.page(request, "job_new.html", samples=SAMPLES)
+
+    async def draw(self, request: http.Request) -> http.Answer:
+        """A part of a page; it is empty for a job that has no tasks."""
+        deeds.note(is_void=True)
+        spec = parse_job(await request.document()).spec
+        drawing = draw(picture(spec), is_run=False) if "tasks" in spec else None
+        return self._shell.page(request, "picture.html", drawing=drawing)
 
     async def edit(self, request: http.Request) -> http.Answer:
         job = render.job(await self._jobs.get(request.path_id("job_id")))
