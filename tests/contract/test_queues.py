@@ -227,6 +227,20 @@ async def test_figures_tell_what_waits_runs_and_is_blocked(store: Any, clock: Fa
     assert figures[DEFAULT_QUEUE] == Figures(1, {}, 0, START + 30 * SECOND, came=1, went=0)
 
 
+async def test_it_is_counted_whose_runs_are_running_in_which_queue(store: Any):
+    queue = await added(store)
+    await submit(store, made(1, "ann"), made(2, "bob"), made(3, "eve", org=7))
+    for job_id, place in ((1, 0), (1, queue.id), (2, queue.id), (2, queue.id), (3, queue.id)):
+        await ordered(store, job_id, queue=place)
+    assert await store.count_served(None, 9) == []  # they wait
+    await claim(store, "n1", "python", [], 9)
+
+    served = [(0, "ann", 1), (queue.id, "ann", 1), (queue.id, "bob", 2)]
+    assert sorted(await store.count_served(1, 9)) == served
+    assert sorted(await store.count_served(None, 9)) == [*served, (queue.id, "eve", 1)]
+    assert sum(number for _, _, number in await store.count_served(None, 3)) == 3
+
+
 async def test_rates_are_those_of_the_last_minute(store: Any, clock: FakeClock):
     await added(store)
     await submit(store, made(1, queue="reports"), made(2))

@@ -11,6 +11,7 @@ import pytest
 from horae.core.model import SECOND, Node, State
 from horae.core.time.moments import format_moment, parse_moment
 from horae.core.work.specs import parse_job
+from horae.service.jobs import glances
 from horae.web.pages.filters import next_at
 from tests.facades.world import BOTH, TWICE, World
 
@@ -134,6 +135,30 @@ async def test_the_timeline_has_what_ran_and_what_is_to_run_by_job(world: World)
 
 
 @BOTH
+async def test_of_very_many_runs_a_timeline_shows_some_and_the_newest_of_each_row(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fail(world, await make(world, "before"))
+    world.clock.advance(86_400)
+    busy, rare = await make(world, "busy"), await make(world, "rare")
+    start = world.clock.now()
+    runs = [await fail(world, busy) for _ in range(6)]
+    await fail(world, rare)
+    for name, value in (("READ_WHOLE", 4), ("PIECES", 2), ("PIECE", 1), ("NEWEST", 2)):
+        monkeypatch.setattr(glances, name, value)
+    asked = {"from": format_moment(start - 600 * SECOND), "until": format_moment(start + 600 * SECOND)}
+
+    found = (await world.http.get("/v1/timeline", params=asked)).json()
+
+    assert found["is_cut"]
+    [row] = found["rows"]
+    assert (row["name"], row["count"]) == ("busy", 7)  # two of seven were looked at
+    assert sorted(run["id"] for run in row["runs"]) == [runs[0], runs[3], runs[4], runs[5]]
+    [named] = (await world.http.get("/v1/timeline", params={**asked, "name": "RARE"})).json()["rows"]
+    assert (named["job_id"], named["count"]) == (rare, 1)
+
+
+@BOTH
 async def test_the_forecast_shows_when_slots_run_out_and_a_table_with_the_same(world: World) -> None:
     await world.join()
     document = {"schedule": "0 3 * * *", "steps": [{"run": "true"}]}
@@ -194,3 +219,27 @@ async def test_a_log_is_indexed_searched_and_downloaded(world: World) -> None:
     assert whole.content == log
     assert whole.headers["content-disposition"].startswith("attachment")
     assert (await world.http.get(f"/v1/runs/{run_id}/log/matches")).json()["code"] == "E_REQUIRED"
+
+
+async def test_the_page_of_a_run_shows_its_tests_and_trace(world: World) -> None:
+    job_id = await make(world)
+    run = await world.jobs.run_now(job_id)
+    failures = [{"name": f"test {HOSTILE}", "message": HOSTILE}]
+    told = {"tests": {"passed": 1200, "failed": 1, "skipped": 0, "seconds": 2.5, "failures": failures}}
+    await (await world.take(run.id)).end(State.FAILED, exit_code=1, result=json.dumps(told))
+    text = await page(world, f"/runs/{run.id}")
+    shown = text.partition('id="tests"')[2].partition("</section>")[0]
+    assert re.findall(r"<b[^>]*>([^<]+)</b><span>(\w+)</span>", shown) == [
+        ("1 200", "passed"), ("1", "failed"), ("0", "skipped"),
+    ]  # fmt: skip
+    assert "test &lt;script&gt;" in shown
+    assert f"<dt>Trace</dt><dd><code>686f726165000000{run.id:016x}</code></dd>" in text
+
+
+@pytest.mark.parametrize(
+    "result", [None, [1], {"tests": 3}, {"tests": {"passed": "many"}}, {"tests": {"failures": [1]}}]
+)
+async def test_a_result_may_say_anything_of_tests(world: World, result: Any) -> None:
+    run = await world.jobs.run_now(await make(world))
+    await (await world.take(run.id)).end(State.SUCCEEDED, result=json.dumps(result))
+    assert await page(world, f"/runs/{run.id}")

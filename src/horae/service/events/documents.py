@@ -78,6 +78,10 @@ class Documents:
             found |= {("node", node.name): owner_of(node) for node in await self._store.list_nodes()}
         return found
 
+    async def trace_of(self, run: Run) -> str:
+        """Return the id of the trace that a run is part of."""
+        return traces.trace_id((await self._roots.find([run]))[run.id], self._installation)
+
     def _told(
         self, event: Event, runs: dict[int, Run], attempts: dict[tuple[int, int], Attempt], jobs: dict[int, Job],
         roots: dict[int, int], owners: dict[tuple[str, str], int | None],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -40,6 +41,7 @@ from horae.ports.transport import Queue as Hints
 REFRESH = 2.0  # seconds for which what is known of queues holds, unless a change is announced
 KNOWN_BY_ALL = 5 * SECOND  # after which every process knows of a change, announced or not
 TRIES = 8  # of a change that races with another
+MOST_SERVED = 10_000  # runs of which it is told whose they are
 
 
 class QueuesStore(QueueStore, StoreClock, Protocol):
@@ -127,6 +129,13 @@ class Queues:
     async def figures(self) -> Mapping[int, Figures]:
         """Return how queues stand, by id."""
         return await self._store.load_queue_figures()
+
+    async def served(self, org: int | None) -> dict[int, Counter[str]]:
+        """Return whose runs are running in each queue, by id; of very many, of some."""
+        found: dict[int, Counter[str]] = {}
+        for queue_id, owner, number in await self._store.count_served(org, MOST_SERVED):
+            found.setdefault(queue_id, Counter())[owner] += number
+        return found
 
     async def now(self) -> Moment:
         return await self._store.now()
