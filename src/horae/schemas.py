@@ -457,6 +457,15 @@ class DayPage(Struct):
     items: list[Day]
 
 
+class DataSchema(Struct):
+    """What the data of a run may be, and what it is unless said."""
+
+    schema: Annotated[
+        Object | None, Meta(description="JSON Schema; null: anything goes, or the handler cannot be seen here.")
+    ]
+    data: Annotated[Object, Meta(description="What the job has itself.")]
+
+
 class TriggerPage(Struct):
     items: list[Trigger]
     cursor: str | None
@@ -962,8 +971,8 @@ class SubmitPlan(Struct):
 SHOWN = (
     After, Alert, AlertChannel, AlertChannelPage, AlertDelivery, AlertDeliveryPage, AlertPage, AlertRule, AlertRulePage,
     AlertTest, Approval, ApprovalPage, Artifact, ArtifactPage, Attempt, AuditCheck, AuditFault, AuditPage, AuditRow,
-    Callback, CallbackAnswer, CatchUp, Census,
-    ConcurrencyLimit, Cursor, DataResult, Day, DayPage, Debounce, Event, EventPage, FieldError, Follower, Grant,
+    Callback, CallbackAnswer, CatchUp, Census, ConcurrencyLimit,
+    Cursor, DataResult, DataSchema, Day, DayPage, Debounce, Event, EventPage, FieldError, Follower, Grant,
     GrantPage, Handler, HandlerNode, HandlerPage, Health, HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage,
     NewToken, Node, NodePage,
     Overview, PingAddress, PingAnswer, PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures,

@@ -17,6 +17,7 @@ from horae.core.roles import Role
 from horae.core.work.specs import parse_job
 from horae.service.insight.learning import Learning
 from horae.web import app as web
+from horae.web.pages import words
 from horae.web.pages.assets import Assets
 from horae.web.pages.shell import RAIL, Look, read_look
 from tests.facades.world import BOTH, HERE, OWN, World, from_here
@@ -24,8 +25,8 @@ from tests.facades.world import BOTH, HERE, OWN, World, from_here
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> \U0001f9e8"
 MESSAGE = f"{HOSTILE}\u202egnp.exe \u200bzero \x1b[31mred " + "long" * 2500
 STATIC = Path(web.__file__).parent / "pages" / "static"
-PAGES = ("/", "/jobs", "/jobs?q=script&sort=next&state=failing&is=active", "/jobs/1", "/jobs/1/edit", "/jobs/new",
-         "/runs/1", "/style", "/docs", "/docs/explain")  # fmt: skip
+PAGES = ("/", "/jobs", "/jobs?q=script&sort=next&state=failing&is=active", "/jobs/1", "/jobs/1/edit",
+         "/jobs/1/edit?as=yaml", "/jobs/1/run", "/jobs/new", "/runs/1", "/style", "/docs", "/docs/explain")  # fmt: skip
 
 
 class Tags(HTMLParser):
@@ -140,6 +141,37 @@ async def test_moments_are_said_in_the_zone_of_the_viewer(api: httpx.AsyncClient
     assert "Europe/Berlin" in page.text
 
 
+async def test_sentences_that_say_why_name_moments_in_the_zone_of_the_viewer(api: httpx.AsyncClient, world: World):
+    job = await world.submit(name="2026-99-99T00:00:00Z", schedule="0 2 1 1 *")
+    look = {"cookie": "horae-look=auto.roomy.Asia/Tokyo"}
+    why = (await api.get(f"/jobs/{job.id}", headers=look)).text.partition('id="why"')[2].partition("</section>")[0]
+    assert re.search(
+        r'<time datetime="2\d{3}-01-01T02:00:00Z" title="in [^"]+">\w{3} 2\d{3}-01-01 11:00:00 JST</time>', why
+    )
+    assert not re.search(r"[^\"]2\d{3}-01-01T02:00:00Z", why)
+
+
+def test_text_that_only_looks_like_a_moment_stays_text():
+    assert words.dated("<b>2026-99-99T00:00:00Z", "UTC", "2026-11-18T00:00:00Z") == "&lt;b&gt;2026-99-99T00:00:00Z"
+
+
+@BOTH
+async def test_who_runs_the_server_sees_jobs_of_all_organisations_and_others_their_own(
+    api: httpx.AsyncClient, world: World
+):
+    flow = {"name": "theirs", "tasks": {"one": {"steps": [{"run": "true"}]}}}
+    await world.jobs.submit([parse_job(flow)], org=7)
+    await world.jobs.submit([parse_job({**flow, "name": "ours"})])
+    gate = web.create_app(world.services, CONTRACTS, version="1", loopback_only=False)
+    _, text = await world.services.access.create("viewer", "user", "ann", None, role=Role.VIEWER)
+    headers = {"authorization": f"Bearer {text}"}
+    async with httpx.AsyncClient(transport=from_here(gate), base_url=HERE, headers=headers) as bound:
+        for path in ("/jobs", "/workflows", "/v1/jobs", "/jobs?sort=next", "/jobs?q=s"):
+            own, every = (await bound.get(path)).text, (await api.get(path)).text
+            assert ("ours" in own, "theirs" in own) == (True, False), path
+            assert ("ours" in every, "theirs" in every) == (True, True), path
+
+
 @pytest.mark.parametrize(
     "text", [None, "", "dark", "<b>.x.UTC", "dark.compact.../../etc/passwd", "a.b.Nowhere/City", "x" * 9999]
 )
@@ -182,7 +214,7 @@ async def test_the_plan_of_a_change_tells_what_is_wrong_or_which_moments_come(ap
 
 async def test_what_the_edit_page_shows_can_be_saved_unchanged(api: httpx.AsyncClient):
     made = (await api.post("/v1/jobs", json={"name": "a", "schedule": "0 2 * * *", "steps": [{"run": "true"}]})).json()
-    page = (await api.get(f"/jobs/{made['jobs'][0]['id']}/edit")).text
+    page = (await api.get(f"/jobs/{made['jobs'][0]['id']}/edit?as=yaml")).text
     text = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.S)
     assert text is not None
     document = text[1].replace("&#39;", "'").replace("&#34;", '"')
@@ -190,6 +222,28 @@ async def test_what_the_edit_page_shows_can_be_saved_unchanged(api: httpx.AsyncC
         f"/v1/jobs/{made['jobs'][0]['id']}", content=document, headers={"content-type": "application/yaml"}
     )
     assert (saved.status_code, saved.json().get("version")) == (200, made["jobs"][0]["version"]), saved.text
+
+
+async def test_a_form_offers_what_it_has_room_for_of_a_job(api: httpx.AsyncClient, world: World):
+    every = {"name": "a", "steps": [{"run": "true"}], "triggers": [{"every": "5m"}]}
+    several = {
+        "name": "b",
+        "steps": [{"run": "true"}, {"run": "false"}],
+        "triggers": [{"every": "5m"}, {"cron": "@daily"}],
+    }
+    delayed = {"name": "c", "handler": "jobs/report", "triggers": [{"every": "5m", "mode": "delay"}]}
+    offered = []
+    for document in (every, several, delayed):
+        job = (await world.jobs.submit([parse_job(document)])).jobs[0]
+        page = (await api.get(f"/jobs/{job.id}/edit")).text
+        offered.append([name for name in ("name", "run", "schedule") if f'name="{name}"' in page])
+    assert offered == [["name", "run", "schedule"], ["name"], ["name"]]
+    assert (
+        'name="schedule" placeholder="30 2 * * MON-FRI" spellcheck="false" value="every 5m"'
+        in (await api.get("/jobs/1/edit")).text
+    )
+    refused = await api.get("/jobs/1/edit?as=xml")
+    assert (refused.status_code, refused.json()["code"]) == (422, "E_ENUM")
 
 
 @BOTH

@@ -23,6 +23,7 @@ FOLLOWING = Outcome(State.BLOCKED, Reason.OVERLAP)
 QUEUED = Outcome(State.QUEUED)
 LIMITED = Outcome(State.BLOCKED, Reason.LIMIT)
 DEPENDENT = Outcome(State.BLOCKED, Reason.DEPENDENCY)
+BARRED = Outcome(State.SKIPPED, Reason.OWNER)
 GONE = Receipt([])
 STALE = Receipt([], stale=True)
 
@@ -54,6 +55,11 @@ def _common(order: Order) -> tuple[object, ...]:
         run.kind, run.queue, run.priority, run.share, run.weight, run.demand, run.needs, run.pin, run.start_by,
         order.start_within, order.trigger_id, run.followed, run.depends, run.parent_id, run.task, run.resumes,
     )  # fmt: skip
+
+
+def waits_for_calm(order: Order) -> bool:
+    """Return whether it waits for others of its kind; one that may not run has nothing to wait for."""
+    return order.calm is not None and not order.run.barred
 
 
 def refused(order: Order, version: int | None) -> Receipt | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timedelta
 from typing import NamedTuple, Protocol
+from zoneinfo import ZoneInfo
 
+from horae.core.insight.timeline import Mark, Sample
 from horae.core.model import LARGEST_ID, SECOND, Moment, State
 from horae.ports.store.glances import Glances as GlanceStore
 from horae.ports.store.moments import StoreClock
@@ -14,6 +17,12 @@ DAY = 86_400 * SECOND
 KEPT_FOR = 600 * SECOND  # counts of days that are over: what was made then has mostly ended
 TODAY_KEPT_FOR = 60 * SECOND  # where today begins
 MOST_KEPT = 100  # jobs whose days are kept
+LATE = 3600 * SECOND  # runs that were made so long after their moment are looked for too
+READ_WHOLE = 4000  # ids of a time that are all looked at; of more,
+PIECES, PIECE = 60, 50  # so many pieces with so many ids each
+MOST_LIVE = 1000
+NEWEST = 100  # runs of a job
+MOST_FIRST = 20_000  # days whose first run is known
 
 
 class GlancesStore(GlanceStore, StoreClock, Protocol):
@@ -21,8 +30,9 @@ class GlancesStore(GlanceStore, StoreClock, Protocol):
 
 
 class Day(NamedTuple):
-    """A day of UTC."""
+    """A day of some zone."""
 
+    date: date
     start_at: Moment
     runs: Mapping[State, int]
 
@@ -53,18 +63,50 @@ class Glances:
         """Return how the last runs of jobs ended, oldest first, as (run, state)."""
         return await self._store.load_fates(job_ids, FATES)
 
-    async def days(self, job_id: int, count: int) -> list[Day]:
+    async def named(self, text: str, org: int | None, most: int) -> list[int]:
+        """Return the newest jobs whose name holds a text, whatever the case."""
+        return await self._store.find_named(text, org, most)
+
+    async def sample(self, start: Moment, end: Moment, org: int | None = None) -> Sample:
+        """Return the runs that were due in a time and have ended: all, or of very many, some of each part of it."""
+        first, last = await self._bounds(start, end)
+        if last - first <= READ_WHOLE:
+            return Sample(_due(await self._store.load_marks([first], last - first, org), start, end))
+        starts = [first + (last - first) * piece // PIECES for piece in range(PIECES)]
+        marks = await self._store.load_marks(starts, PIECE, org)
+        return Sample(_due(marks, start, end), (last - first) / (PIECES * PIECE))
+
+    async def live(self, end: Moment, org: int | None = None) -> list[Mark]:
+        """Return the newest live runs that were due before a moment."""
+        return await self._store.load_live_marks(end, org, MOST_LIVE)
+
+    async def newest(self, job_ids: Sequence[int], start: Moment, end: Moment) -> list[Mark]:
+        """Return the newest runs of each of these jobs that were due in a time, and those that go on."""
+        first, last = await self._bounds(start, end)
+        marks = await self._store.load_marks_of(job_ids, first, last, NEWEST)
+        return _due(marks, start, end)
+
+    async def _bounds(self, start: Moment, end: Moment) -> tuple[int, int]:
+        """Return the ids between which runs lie that were due in a time. None is made before it is due."""
+        first, last = await self._store.find_made_since([start, end + LATE])
+        return first, last
+
+    async def days(self, job_id: int, count: int, zone: str = "UTC") -> list[Day]:
         """Return how the last days of a job went, oldest first, today included; a run belongs to the day on which it
-        was made."""
+        was made, by the clocks of a zone."""
         now = await self._store.now()
-        today = now // DAY * DAY
-        starts = [today - (count - 1 - number) * DAY for number in range(count)]
+        dates = last_days(now, count, zone)
+        starts = [start_of(each, zone) for each in dates]
+        today = starts[-1]
         known = self._known(job_id, now)
         new = starts[next(place for place, start in enumerate(starts) if start not in known) :]
-        first = await self._first(new, now)
+        first = await self._first(new, today, now)
         counted = dict(zip(new, await self._store.count_between(job_id, [*first, LARGEST_ID]), strict=True))
         known.update((start, runs) for start, runs in counted.items() if start < today - DAY)
-        return [Day(start, counted[start] if start in counted else known[start]) for start in starts]
+        return [
+            Day(each, start, counted[start] if start in counted else known[start])
+            for each, start in zip(dates, starts, strict=True)
+        ]
 
     def _known(self, job_id: int, now: Moment) -> dict[Moment, Mapping[State, int]]:
         """Return the days of a job that are over, as they were counted lately."""
@@ -75,10 +117,11 @@ class Glances:
             del self._kept[next(iter(self._kept))]
         return self._kept[job_id].runs
 
-    async def _first(self, starts: Sequence[Moment], now: Moment) -> list[int]:
+    async def _first(self, starts: Sequence[Moment], today: Moment, now: Moment) -> list[int]:
         """Return the first run of each day. Of today an earlier one may still end: what was found is good for a
         minute."""
-        today = now // DAY * DAY
+        if len(self._first_ids) > MOST_FIRST:  # viewers of many zones have looked
+            self._first_ids.clear()
         known = {start: self._first_ids[start] for start in starts if start in self._first_ids}
         if self._today is not None and self._today.start_at == today and now < self._today.until:
             known[today] = self._today.first_id
@@ -88,3 +131,18 @@ class Glances:
         if today in found:
             self._today = _Today(today, now + TODAY_KEPT_FOR, found[today])
         return [known[start] if start in known else found[start] for start in starts]
+
+
+def _due(marks: Sequence[Mark], start: Moment, end: Moment) -> list[Mark]:
+    return [mark for mark in marks if mark.due_at < end and (start <= mark.due_at or not mark.state.is_terminal)]
+
+
+def last_days(now: Moment, count: int, zone: str) -> list[date]:
+    """Return the last days of a zone, today last."""
+    today = datetime.fromtimestamp(now // SECOND, ZoneInfo(zone)).date()
+    return [today - timedelta(days=count - 1 - number) for number in range(count)]
+
+
+def start_of(day: date, zone: str) -> Moment:
+    """Return when a day begins; where clocks are put forward over midnight, that is when they are."""
+    return round(datetime.combine(day, time(), ZoneInfo(zone)).timestamp()) * SECOND

@@ -5,75 +5,28 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.server import DEADLINE, Server
-from tests.engines.conftest import miss, need_packages
+from tests.acceptance.server import Server
+from tests.engines.conftest import miss
+from tests.engines.dashboard.conftest import tab
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
-ARGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
 MORE = (
     "/audit", "/forecast", "/timeline?clock=03:00", "/settings", "/settings/sessions", "/settings/tokens",
     "/settings/users", "/settings/roles", "/settings/secrets", "/alerts", "/runs?state=failed",
 )  # fmt: skip
-WAIT_MS = DEADLINE * 1000
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("pages"))
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-@pytest.fixture(scope="module")
-def browser(need: Callable[..., None]) -> Iterator[Any]:
-    need("chromium")
-    need_packages("playwright")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGS)
-        try:
-            yield started
-        finally:
-            started.close()
-
-
-@pytest.fixture
-def page(browser: Any, server: Server) -> Iterator[Any]:
-    """A tab whose console must stay silent."""
-    context = browser.new_context(base_url=server.url, timezone_id="Europe/Berlin")
-    context.set_default_timeout(WAIT_MS)
-    tab = context.new_page()
-    said: list[str] = []
-    tab.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
-    tab.on("pageerror", lambda error: said.append(str(error)))
-    try:
-        yield tab
-        assert said == []
-    finally:
-        context.close()
 
 
 def submit(server: Server, **fields: Any) -> int:
     document = {"name": "job", "steps": [{"run": "true"}], **fields}
+    document = {name: value for name, value in document.items() if value is not None}
     job_id: int = server.http.post("/v1/jobs", json=document).json()["jobs"][0]["id"]
     return job_id
 
@@ -132,7 +85,7 @@ def test_a_job_is_paused_resumed_and_run_with_data_from_its_page(page: Any, serv
     page.get_by_role("button", name="Pause", exact=True).click()
     page.get_by_role("button", name="Resume", exact=True).click()
     page.get_by_role("button", name="Pause", exact=True).wait_for()
-    page.get_by_role("button", name="Run now").first.click()
+    page.get_by_role("link", name="Run now").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Data").fill("[1]")
     dialog.get_by_role("button", name="Run now").click()
@@ -144,9 +97,79 @@ def test_a_job_is_paused_resumed_and_run_with_data_from_its_page(page: Any, serv
     assert server.http.get(f"/v1/runs/{run_id}").json()["data"] == {"full": True}
 
 
+HANDLER = """
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Literal
+
+from horae import Context, handler
+
+@dataclass
+class Order:
+    count: int
+    name: str = ""
+    is_full: bool = False
+    colour: Literal["red", "blue"] = "red"
+    day: date | None = None
+    at: datetime | None = None
+    sizes: list[int] | None = None
+
+@handler(name="order")
+def order(context: Context, data: Order) -> int:
+    return data.count
+"""
+
+
+@pytest.fixture(scope="module")
+def ordering(server: Server) -> int:
+    """A job whose handler says what data it takes."""
+    place = server.directory / "jobs" / "order"
+    place.mkdir(parents=True)
+    (place / "job.py").write_text(HANDLER)
+    return submit(server, name="order", handler="jobs/order", data={"count": 2, "colour": "blue"}, steps=None)
+
+
+def test_a_job_is_run_with_a_form_made_from_the_types_of_its_handler(page: Any, server: Server, ordering: int):
+    page.goto(f"/jobs/{ordering}")
+    page.get_by_role("link", name="Run now").click()
+    dialog = page.get_by_role("dialog")
+    assert dialog.get_by_label("count").input_value() == "2"
+    dialog.get_by_label("name").fill("<b>Zoë</b>")
+    dialog.get_by_label("is_full").select_option(label="yes")
+    dialog.get_by_label("day").fill("2026-11-18")
+    dialog.get_by_label("at by the clock of Europe/Berlin").fill("2026-11-18T10:30:00")
+    dialog.get_by_label("sizes").fill('[1, "x"]')
+    dialog.get_by_role("button", name="Run now").click()
+    dialog.get_by_text("data.sizes[1] expected int").wait_for()
+    assert dialog.locator("[aria-invalid]").get_attribute("name") == "data.sizes"
+    dialog.get_by_label("sizes").fill("[1, 2]")
+    dialog.get_by_role("button", name="Run now").click()
+    page.wait_for_url(re.compile(r"/runs/\d+$"))
+    run = server.ended(int(page.url.rpartition("/")[2]))
+    assert (run["state"], run["result"]) == ("succeeded", 2)
+    assert run["data"] == {
+        "count": 2, "colour": "blue", "name": "<b>Zoë</b>", "is_full": True, "day": "2026-11-18",
+        "at": "2026-11-18T10:30:00+01:00", "sizes": [1, 2],
+    }  # fmt: skip
+
+
+def test_a_job_is_run_with_its_form_without_a_script(browser: Any, server: Server, ordering: int):
+    with tab(browser, server, java_script_enabled=False) as page:
+        page.goto(f"/jobs/{ordering}")
+        page.get_by_role("link", name="Run now").click()
+        page.get_by_label("sizes").fill("[")
+        page.get_by_role("button", name="Run now").click()
+        page.get_by_text("E_JSON_SYNTAX").wait_for()
+        page.get_by_label("count").fill("7")
+        page.get_by_label("sizes").fill("")
+        page.get_by_role("button", name="Run now").click()
+        page.wait_for_url(re.compile(r"/runs/\d+$"))
+        assert server.ended(int(page.url.rpartition("/")[2]))["data"] == {"count": 7, "colour": "blue"}
+
+
 def test_a_job_is_changed_as_yaml(page: Any, server: Server):
     job_id = submit(server, name="before", schedule="0 2 * * *")
-    page.goto(f"/jobs/{job_id}/edit")
+    page.goto(f"/jobs/{job_id}/edit?as=yaml")
     area = page.get_by_label("The job as YAML")
     page.get_by_text("It can be read, and is complete.").wait_for()
     area.fill(area.input_value().replace("before", "after").replace("0 2 * * *", "0 5 * * *"))
@@ -154,6 +177,30 @@ def test_a_job_is_changed_as_yaml(page: Any, server: Server):
     page.get_by_role("button", name="Save").click()
     page.get_by_role("heading", name="after").wait_for()
     assert server.http.get(f"/v1/jobs/{job_id}").json()["name"] == "after"
+
+
+def test_a_job_is_changed_by_a_form_that_shows_which_moments_change_and_keeps_the_rest(page: Any, server: Server):
+    step = {"name": "one", "run": "echo 1\necho 2"}
+    job_id = submit(server, name="before", schedule="0 2 * * *", steps=[step], env={"A": "b"}, timeout="7m", tags=["x"])
+    before = server.get(f"/v1/jobs/{job_id}")
+    page.goto(f"/jobs/{job_id}/edit")
+    page.get_by_text("It can be read, and is complete.").wait_for()
+    assert page.get_by_label("Command").input_value() == "echo 1\necho 2"
+    page.get_by_label("When").fill("99 * * * *")
+    page.locator(".verdict.bad").wait_for()
+    page.get_by_label("When").fill("0 2 * * MON-FRI")
+    page.locator(".moments del").first.wait_for()
+    gone = page.locator(".moments del").all_inner_texts()
+    assert gone
+    assert all(re.match("Sat|Sun", text) for text in gone)
+    assert page.locator(".moments ins").count() == 0
+    page.get_by_label("Name").fill("after")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("heading", name="after").wait_for()
+    after = server.get(f"/v1/jobs/{job_id}")
+    assert (after["name"], after["spec"], after["policy"]) == ("after", before["spec"], before["policy"])
+    assert after["triggers"][0]["id"] == before["triggers"][0]["id"]
+    assert after["triggers"][0]["schedule"]["cron"] == "0 2 * * MON-FRI"
 
 
 def test_theme_density_and_zone_are_kept(page: Any, server: Server):
@@ -170,13 +217,13 @@ def test_theme_density_and_zone_are_kept(page: Any, server: Server):
 def test_two_tabs_share_one_stream_of_events(page: Any, server: Server):
     job_id = submit(server, name="shared")
     other = page.context.new_page()
-    for tab in (page, other):
-        tab.goto("/")
-        tab.locator("#live", has_text="live").wait_for()
+    for each in (page, other):
+        each.goto("/")
+        each.locator("#live", has_text="live").wait_for()
     server.http.post(f"/v1/jobs/{job_id}/run")
-    for tab in (page, other):
-        tab.bring_to_front()
-        tab.locator("[data-fresh=recent]").get_by_role("link", name="shared").first.wait_for()
+    for each in (page, other):
+        each.bring_to_front()
+        each.locator("[data-fresh=recent]").get_by_role("link", name="shared").first.wait_for()
 
 
 @pytest.fixture(scope="module")
