@@ -419,6 +419,14 @@ async def test_orders_that_come_together_and_are_alike_stand_or_fall_alone(store
     assert len(await runs_of(store)) == 3
 
 
+@pytest.mark.parametrize("count", [1, 3])
+async def test_orders_whose_owner_may_not_run_them_are_skipped_alone_and_together(store: Store, count: int) -> None:
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    receipts = await place(store, *[Order(new(1, Overlap.ALLOW, barred=True)) for _ in range(count)])
+    runs = [await run_of(store, receipt) for receipt in receipts]
+    assert [(run.state, run.reason) for run in runs] == [(State.SKIPPED, Reason.OWNER)] * count
+
+
 async def test_orders_that_come_together_wait_behind_those_before(store: Store) -> None:
     for job_id in (1, 2, 3):
         await make(store, job_id, policy=Policy(overlap=Overlap.ALLOW))
