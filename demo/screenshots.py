@@ -16,6 +16,8 @@ from typing import Any
 
 import httpx
 
+from demo.pages import MISSING, addresses
+
 WIDTHS = (360, 1280, 2560)
 HEIGHTS = {360: 780, 1280: 900, 2560: 1440}
 THEMES = ("light", "dark")
@@ -85,20 +87,6 @@ def furnish(http: httpx.Client) -> dict[str, int]:
     return {"flow": flow, "flow_run": run, "job": job["id"], "follower": follower, "run": logged}
 
 
-def pages_of(ids: dict[str, int]) -> dict[str, str]:
-    return {
-        "overview": "/", "jobs": "/jobs", "job": f"/jobs/{ids['job']}", "job-flow": f"/jobs/{ids['flow']}",
-        "job-after": f"/jobs/{ids['follower']}",
-        "job-new": "/jobs/new", "job-edit": f"/jobs/{ids['job']}/edit", "runs": "/runs", "run": f"/runs/{ids['run']}",
-        "run-flow": f"/runs/{ids['flow_run']}", "timeline": "/timeline", "workflows": "/workflows", "queues": "/queues",
-        "forecast": "/forecast", "forecast-week": "/forecast?span=7d", "cluster": "/cluster", "alerts": "/alerts",
-        "audit": "/audit", "settings": "/settings", "settings-sessions": "/settings/sessions",
-        "settings-tokens": "/settings/tokens", "settings-users": "/settings/users",
-        "settings-roles": "/settings/roles", "settings-secrets": "/settings/secrets", "style": "/style",
-        "missing": "/jobs/999999999", "login": "/login",
-    }  # fmt: skip
-
-
 def take(url: str, pages: dict[str, str], directory: Path) -> int:
     from playwright.sync_api import sync_playwright
 
@@ -134,7 +122,7 @@ def main() -> None:
     try:
         with httpx.Client(base_url=url, timeout=30, verify=False) as http:  # noqa: S501 - plain HTTP on loopback
             _wait(lambda: _is_up(http), "the server to answer")
-            pages = pages_of(furnish(http))
+            pages = {**addresses(**furnish(http)), "missing": MISSING}
         chosen = {name: path for name, path in pages.items() if not wanted or name.startswith(tuple(wanted))}
         sys.stdout.write(f"{directory}: {take(url, chosen, Path(directory))} pictures\n")
     finally:

@@ -457,6 +457,15 @@ class DayPage(Struct):
     items: list[Day]
 
 
+class DataSchema(Struct):
+    """What the data of a run may be, and what it is unless said."""
+
+    schema: Annotated[
+        Object | None, Meta(description="JSON Schema; null: anything goes, or the handler cannot be seen here.")
+    ]
+    data: Annotated[Object, Meta(description="What the job has itself.")]
+
+
 class TriggerPage(Struct):
     items: list[Trigger]
     cursor: str | None
@@ -569,6 +578,7 @@ class Me(Struct):
     role: Annotated[str, Meta(extra_json_schema={"pattern": ROLE_PATTERN})]
     via: Annotated[str, Meta(description="What proves it: local, token 7, session 12.")]
     user_id: Annotated[Id | None, Meta(description="Null of who has no account.")]
+    orgs: Annotated[list[int], Meta(description="Organisations in which it may go on; 0: all of them.")]
 
 
 class Session(Struct):
@@ -753,6 +763,7 @@ class Queue(Struct):
     burst: int
     weights: dict[str, int]
     most_waiting: int | None
+    org: Annotated[int | None, Meta(description="The organisation that it belongs to; null: it is for all.")]
     version: Count
     created_at: Annotated[When | None, Meta(description="Null for the default queue, which was always there.")]
     updated_at: When | None
@@ -962,8 +973,8 @@ class SubmitPlan(Struct):
 SHOWN = (
     After, Alert, AlertChannel, AlertChannelPage, AlertDelivery, AlertDeliveryPage, AlertPage, AlertRule, AlertRulePage,
     AlertTest, Approval, ApprovalPage, Artifact, ArtifactPage, Attempt, AuditCheck, AuditFault, AuditPage, AuditRow,
-    Callback, CallbackAnswer, CatchUp, Census,
-    ConcurrencyLimit, Cursor, DataResult, Day, DayPage, Debounce, Event, EventPage, FieldError, Follower, Grant,
+    Callback, CallbackAnswer, CatchUp, Census, ConcurrencyLimit,
+    Cursor, DataResult, DataSchema, Day, DayPage, Debounce, Event, EventPage, FieldError, Follower, Grant,
     GrantPage, Handler, HandlerNode, HandlerPage, Health, HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage,
     NewToken, Node, NodePage,
     Overview, PingAddress, PingAnswer, PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures,

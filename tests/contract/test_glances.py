@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import date
+from itertools import pairwise
 
 import pytest
 
@@ -13,7 +15,7 @@ from horae.core.model import SECOND, JobFilter, Overlap, State
 from horae.core.runs.orders import NewRun, Order
 from horae.ports.store import Store
 from horae.service.jobs import glances as service
-from horae.service.jobs.glances import DAY, KEPT_FOR, Glances
+from horae.service.jobs.glances import DAY, KEPT_FOR, Glances, start_of
 from horae.testing import START, FakeClock, make_job
 from tests.contract.test_search import keep, names, queue, run
 
@@ -60,6 +62,27 @@ async def test_runs_are_counted_by_the_day_on_which_they_were_made(store: Store,
     ]
     await run(store, job, State.FAILED)  # what was learned of the days before does not hide it
     assert dict((await glances.days(1, 1))[0].runs) == {State.SUCCEEDED: 2, State.FAILED: 1}
+
+
+@pytest.mark.parametrize(
+    ("zone", "counted"),
+    [("UTC", [0, 2, 1]), ("Asia/Tokyo", [0, 1, 2]), ("America/New_York", [0, 3, 0]), ("America/Santiago", [0, 3, 0])],
+)
+async def test_days_are_those_of_a_zone(store: Store, clock: FakeClock, zone: str, counted: list[int]):
+    """Runs at 10:00, 20:00 and, a day later, 02:00 of UTC."""
+    await keep(store, job := make_job(1))
+    clock.advance(-(clock.now() % DAY) / 1_000_000 + 34 * 3600)
+    for hours in (10, 6, 6):
+        await run(store, job)
+        clock.advance(hours * 3600)
+    days = await Glances(store).days(1, 3, zone)
+    assert [sum(day.runs.values()) for day in days] == counted
+
+
+def test_a_day_whose_midnight_never_comes_begins_when_clocks_are_put_forward():
+    santiago = "America/Santiago"  # on 2026-09-06 from 24:00 to 01:00
+    hours = [start_of(date(2026, 9, day), santiago) // (3600 * 1_000_000) for day in (5, 6, 7)]
+    assert [later - sooner for sooner, later in pairwise(hours)] == [24, 23]
 
 
 async def test_days_without_any_run_are_empty(store: Store):

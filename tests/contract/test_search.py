@@ -126,6 +126,19 @@ async def test_kinds_organisations_and_deleted_jobs_are_told_apart(store: Store)
     assert (await store.search_jobs(JobFilter(org=2), (), 0, 9)).total == 1
 
 
+async def test_jobs_of_all_organisations_are_found_where_none_is_named(store: Store) -> None:
+    assert (await store.search_jobs(JobFilter(org=None), (), 0, 9)).total == 0
+    await keep(store, replace(make_job(1, name="a foreign one"), org=2))
+    for where in (JobFilter(org=None), JobFilter(org=None, words="foreign"), JobFilter(org=None, owner="local")):
+        assert (await store.search_jobs(where, (), 0, 9)).total == 1
+    await keep(store, make_job(2, name="not foreign"), make_job(3, name="gone"))
+    await store.delete_job(3)
+    for where in (JobFilter(org=None), JobFilter(org=None, words="foreign"), JobFilter(org=None, owner="local")):
+        assert (await store.search_jobs(where, [Sort("id")], 0, 9)).total == 2
+        assert names((await store.list_jobs(where, None, 9)).items) == ["not foreign", "a foreign one"]
+    assert names((await store.list_jobs(JobFilter(org=None, deleted=True), None, 9)).items) == ["gone"]
+
+
 async def test_the_syncs_of_a_source_are_found(store: Store) -> None:
     await keep(
         store,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
@@ -10,22 +11,24 @@ from pathlib import Path
 
 import httpx
 import pytest
+from demo.pages import PAGES, addresses
 
 from horae.contracts import CONTRACTS
 from horae.core.model import State
 from horae.core.roles import Role
 from horae.core.work.specs import parse_job
 from horae.service.insight.learning import Learning
+from horae.service.jobs.orders import RunRequest
 from horae.web import app as web
+from horae.web.pages import words
 from horae.web.pages.assets import Assets
 from horae.web.pages.shell import RAIL, Look, read_look
-from tests.facades.world import BOTH, HERE, OWN, World, from_here
+from tests.facades.world import BOTH, HERE, OWN, World, api_document, from_here
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> \U0001f9e8"
 MESSAGE = f"{HOSTILE}\u202egnp.exe \u200bzero \x1b[31mred " + "long" * 2500
 STATIC = Path(web.__file__).parent / "pages" / "static"
-PAGES = ("/", "/jobs", "/jobs?q=script&sort=next&state=failing&is=active", "/jobs/1", "/jobs/1/edit", "/jobs/new",
-         "/runs/1", "/style", "/docs", "/docs/explain")  # fmt: skip
+PLACES = addresses(job=1, run=1, flow=2, flow_run=2, follower=3)
 
 
 class Tags(HTMLParser):
@@ -48,21 +51,36 @@ async def api(world: World) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def furnish(world: World) -> None:
-    document = {
-        "name": HOSTILE, "key": "a-key", "schedule": "30 2 * * *", "timezone": "Europe/Berlin",
-        "steps": [{"name": HOSTILE[:60], "run": HOSTILE}],
-    }  # fmt: skip
-    job = (await world.jobs.submit([parse_job(document)], owner=HOSTILE)).jobs[0]
+    """Hostile text wherever somebody may write: in jobs, a workflow, what comes after, runs, users, alerts, queues."""
+    work = {"steps": [{"name": HOSTILE[:60], "run": HOSTILE}]}
+    documents = (
+        {"name": HOSTILE, "key": "a-key", "schedule": "30 2 * * *", "timezone": "Europe/Berlin", **work},
+        {"name": HOSTILE, "key": "flow", "tasks": {"a": work, "b": {"needs": ["a"], "steps": work["steps"]}}},
+        {"name": "x" * 128, "after": ["a-key"], **work},
+    )
+    job = (await world.jobs.submit([parse_job(each) for each in documents], owner=HOSTILE)).jobs[0]
     await world.join()
-    run = await world.start_run(job.id)
-    await run.end(State.FAILED, message=MESSAGE, exit_code=1)
-    await world.submit(name="x" * 128)
+    run = await world.take((await world.jobs.orders.place(RunRequest(job.id, {HOSTILE: HOSTILE * 100}))).id)
+    await run.write(f"{MESSAGE}\n".encode())
+    await run.end(State.FAILED, message=MESSAGE, exit_code=1, result=json.dumps({HOSTILE: HOSTILE * 100}))
+    await world.jobs.orders.place(RunRequest(2, {HOSTILE: HOSTILE}))
+    http = world.http
+    for method, path, body in (
+        ("PUT", "/v1/queues/reports", {"concurrency": 4, "description": HOSTILE}),
+        ("POST", "/v1/tokens", {"name": HOSTILE, "owner": HOSTILE}),
+        ("POST", "/v1/users", {"name": "zoe", "email": f"{HOSTILE}@example.org"}),
+        ("POST", "/v1/grants", {"who": HOSTILE, "role": "editor", "tag": HOSTILE}),
+        ("PUT", "/v1/secrets/A", {"value": HOSTILE}),
+        ("PUT", "/v1/alerts/channels/ops", {"kind": "email", "to": [f"{HOSTILE}@example.org"]}),
+        ("PUT", "/v1/alerts/rules/nights", {"when": "failure", "channels": ["ops"], "owner": HOSTILE}),
+    ):
+        await http.request(method, path, json=body)  # what is refused is not shown
 
 
 @BOTH
 async def test_hostile_text_is_text_on_every_page_and_nothing_is_inline(api: httpx.AsyncClient, world: World):
     await furnish(world)
-    for path in PAGES:
+    for path in PLACES.values():
         page = await api.get(path)
         assert page.status_code == 200, (path, page.text[:300])
         assert "<script>alert" not in page.text, path
@@ -73,13 +91,21 @@ async def test_hostile_text_is_text_on_every_page_and_nothing_is_inline(api: htt
         assert not [name for _, attributes in tags.seen for name in attributes if name.startswith("on")], path
 
 
+def test_every_page_is_in_the_table_of_pages():
+    answers = {
+        path: methods["get"]["responses"] for path, methods in api_document()["paths"].items() if "get" in methods
+    }
+    served = {path for path, found in answers.items() if "text/html" in found.get("200", {}).get("content", ())}
+    assert served == {page.route for page in PAGES}
+
+
 async def test_every_link_of_a_page_leads_somewhere(api: httpx.AsyncClient, world: World):
     await furnish(world)
-    for path in PAGES[:-2]:
+    for path in (path for name, path in PLACES.items() if name not in ("docs", "explanations")):
         for link in set(re.findall(r'\s(?:href|src|action)="([^"#]+)', (await api.get(path)).text)):
             assert link.startswith("/"), (path, link)
             assert not link.startswith("//"), (path, link)
-            if link != "/logout":
+            if link not in ("/logout", "/login/invite"):  # which are sent to
                 answer = await api.get(link.replace("&amp;", "&"))
                 assert answer.status_code == 200, (path, link)
 
@@ -140,6 +166,37 @@ async def test_moments_are_said_in_the_zone_of_the_viewer(api: httpx.AsyncClient
     assert "Europe/Berlin" in page.text
 
 
+async def test_sentences_that_say_why_name_moments_in_the_zone_of_the_viewer(api: httpx.AsyncClient, world: World):
+    job = await world.submit(name="2026-99-99T00:00:00Z", schedule="0 2 1 1 *")
+    look = {"cookie": "horae-look=auto.roomy.Asia/Tokyo"}
+    why = (await api.get(f"/jobs/{job.id}", headers=look)).text.partition('id="why"')[2].partition("</section>")[0]
+    assert re.search(
+        r'<time datetime="2\d{3}-01-01T02:00:00Z" title="in [^"]+">\w{3} 2\d{3}-01-01 11:00:00 JST</time>', why
+    )
+    assert not re.search(r"[^\"]2\d{3}-01-01T02:00:00Z", why)
+
+
+def test_text_that_only_looks_like_a_moment_stays_text():
+    assert words.dated("<b>2026-99-99T00:00:00Z", "UTC", "2026-11-18T00:00:00Z") == "&lt;b&gt;2026-99-99T00:00:00Z"
+
+
+@BOTH
+async def test_who_runs_the_server_sees_jobs_of_all_organisations_and_others_their_own(
+    api: httpx.AsyncClient, world: World
+):
+    flow = {"name": "theirs", "tasks": {"one": {"steps": [{"run": "true"}]}}}
+    await world.jobs.submit([parse_job(flow)], org=7)
+    await world.jobs.submit([parse_job({**flow, "name": "ours"})])
+    gate = web.create_app(world.services, CONTRACTS, version="1", loopback_only=False)
+    _, text = await world.services.access.create("viewer", "user", "ann", None, role=Role.VIEWER)
+    headers = {"authorization": f"Bearer {text}"}
+    async with httpx.AsyncClient(transport=from_here(gate), base_url=HERE, headers=headers) as bound:
+        for path in ("/jobs", "/workflows", "/v1/jobs", "/jobs?sort=next", "/jobs?q=s"):
+            own, every = (await bound.get(path)).text, (await api.get(path)).text
+            assert ("ours" in own, "theirs" in own) == (True, False), path
+            assert ("ours" in every, "theirs" in every) == (True, True), path
+
+
 @pytest.mark.parametrize(
     "text", [None, "", "dark", "<b>.x.UTC", "dark.compact.../../etc/passwd", "a.b.Nowhere/City", "x" * 9999]
 )
@@ -182,7 +239,7 @@ async def test_the_plan_of_a_change_tells_what_is_wrong_or_which_moments_come(ap
 
 async def test_what_the_edit_page_shows_can_be_saved_unchanged(api: httpx.AsyncClient):
     made = (await api.post("/v1/jobs", json={"name": "a", "schedule": "0 2 * * *", "steps": [{"run": "true"}]})).json()
-    page = (await api.get(f"/jobs/{made['jobs'][0]['id']}/edit")).text
+    page = (await api.get(f"/jobs/{made['jobs'][0]['id']}/edit?as=yaml")).text
     text = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.S)
     assert text is not None
     document = text[1].replace("&#39;", "'").replace("&#34;", '"')
@@ -190,6 +247,28 @@ async def test_what_the_edit_page_shows_can_be_saved_unchanged(api: httpx.AsyncC
         f"/v1/jobs/{made['jobs'][0]['id']}", content=document, headers={"content-type": "application/yaml"}
     )
     assert (saved.status_code, saved.json().get("version")) == (200, made["jobs"][0]["version"]), saved.text
+
+
+async def test_a_form_offers_what_it_has_room_for_of_a_job(api: httpx.AsyncClient, world: World):
+    every = {"name": "a", "steps": [{"run": "true"}], "triggers": [{"every": "5m"}]}
+    several = {
+        "name": "b",
+        "steps": [{"run": "true"}, {"run": "false"}],
+        "triggers": [{"every": "5m"}, {"cron": "@daily"}],
+    }
+    delayed = {"name": "c", "handler": "jobs/report", "triggers": [{"every": "5m", "mode": "delay"}]}
+    offered = []
+    for document in (every, several, delayed):
+        job = (await world.jobs.submit([parse_job(document)])).jobs[0]
+        page = (await api.get(f"/jobs/{job.id}/edit")).text
+        offered.append([name for name in ("name", "run", "schedule") if f'name="{name}"' in page])
+    assert offered == [["name", "run", "schedule"], ["name"], ["name"]]
+    assert (
+        'name="schedule" placeholder="30 2 * * MON-FRI" spellcheck="false" value="every 5m"'
+        in (await api.get("/jobs/1/edit")).text
+    )
+    refused = await api.get("/jobs/1/edit?as=xml")
+    assert (refused.status_code, refused.json()["code"]) == (422, "E_ENUM")
 
 
 @BOTH

@@ -219,3 +219,27 @@ async def test_a_log_is_indexed_searched_and_downloaded(world: World) -> None:
     assert whole.content == log
     assert whole.headers["content-disposition"].startswith("attachment")
     assert (await world.http.get(f"/v1/runs/{run_id}/log/matches")).json()["code"] == "E_REQUIRED"
+
+
+async def test_the_page_of_a_run_shows_its_tests_and_trace(world: World) -> None:
+    job_id = await make(world)
+    run = await world.jobs.run_now(job_id)
+    failures = [{"name": f"test {HOSTILE}", "message": HOSTILE}]
+    told = {"tests": {"passed": 1200, "failed": 1, "skipped": 0, "seconds": 2.5, "failures": failures}}
+    await (await world.take(run.id)).end(State.FAILED, exit_code=1, result=json.dumps(told))
+    text = await page(world, f"/runs/{run.id}")
+    shown = text.partition('id="tests"')[2].partition("</section>")[0]
+    assert re.findall(r"<b[^>]*>([^<]+)</b><span>(\w+)</span>", shown) == [
+        ("1 200", "passed"), ("1", "failed"), ("0", "skipped"),
+    ]  # fmt: skip
+    assert "test &lt;script&gt;" in shown
+    assert f"<dt>Trace</dt><dd><code>686f726165000000{run.id:016x}</code></dd>" in text
+
+
+@pytest.mark.parametrize(
+    "result", [None, [1], {"tests": 3}, {"tests": {"passed": "many"}}, {"tests": {"failures": [1]}}]
+)
+async def test_a_result_may_say_anything_of_tests(world: World, result: Any) -> None:
+    run = await world.jobs.run_now(await make(world))
+    await (await world.take(run.id)).end(State.SUCCEEDED, result=json.dumps(result))
+    assert await page(world, f"/runs/{run.id}")

@@ -164,7 +164,7 @@ def test_what_a_decorator_wraps_is_asked_for() -> None:
         (report, {}, "data.rows: is missing: expected list"),
         (report, {"rows": {}}, "data.rows: expected list, got {}"),
         (report, {"rows": [], "colour": "green"}, 'data.colour: expected one of "blue", "red", got "green"'),
-        (report, {"rows": [], "at": "soon"}, 'data.at: Invalid RFC3339 encoded datetime, got "soon"'),
+        (report, {"rows": [], "at": "soon"}, 'data.at: expected a date-time or null, got "soon"'),
         (report, {"rows": [], "tags": {"a": "b"}}, 'data.tags.a: expected int, got "b"'),
         (report, {"rows": [], "into": 7}, "data.into: expected str or null, got 7"),
         (placed, {"n": "x"}, 'data.n: expected int, got "x"'),

@@ -16,11 +16,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import cached_property
 from itertools import islice
 from pathlib import PurePath
-from types import SimpleNamespace
-from typing import Any, NotRequired, Required, TypedDict, get_type_hints
+from types import SimpleNamespace, UnionType
+from typing import Any, NotRequired, Required, TypedDict, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -103,7 +104,7 @@ class Signature:
             raise self._refused(f"data cannot become {error}") from None
         every = dict(_with_inner({**parts, "": found}))
         root = every.pop("")
-        root = every.get(root.get("$ref", "").rpartition("/")[2], root)
+        root = _with_moments(every.get(root.get("$ref", "").rpartition("/")[2], root), self._type)
         rest = {"additionalProperties": True} if self._takes_rest else {}
         schema: Json = _closed({**root, **rest, "$defs": every})
         return schema
@@ -174,6 +175,32 @@ def _with_inner(parts: dict[str, Json]) -> Iterator[tuple[str, Json]]:
     for name, part in parts.items():
         yield name, {key: value for key, value in part.items() if key != "$defs"}
         yield from part.get("$defs", {}).items()
+
+
+def _with_moments(root: Json, kind: Any) -> Json:
+    """Return a schema that says of fields that they are moments: msgspec does so only of those that need a zone."""
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except Exception:  # what can be converted has no need of them
+        return root
+    shown = {
+        name: _moment_schema(schema) if _is_moment(hints.get(name)) else schema
+        for name, schema in root.get("properties", {}).items()
+    }
+    return {**root, "properties": shown} if shown else root
+
+
+def _is_moment(hint: Any) -> bool:
+    bare = get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint
+    return bare is datetime or (
+        get_origin(bare) in (Union, UnionType) and set(get_args(bare)) == {datetime, type(None)}
+    )
+
+
+def _moment_schema(schema: Json) -> Json:
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [_moment_schema(each) for each in schema["anyOf"]]}
+    return {**schema, "format": "date-time"} if schema.get("type") == "string" else schema
 
 
 def _closed(schema: Any) -> Any:

@@ -497,7 +497,7 @@ class LatestRun:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    org: int = DEFAULT_ORG
+    org: int | None = DEFAULT_ORG  # None: of all of them
     owner: str | None = None
     name: str | None = None  # substring
     named: str | None = None  # the whole name

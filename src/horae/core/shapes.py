@@ -96,11 +96,11 @@ def value_at(data: Any, path: str) -> Any:
 
 def _check(schema: Json, value: Any, path: Path, parts: Json) -> Iterator[Problem]:
     if "$ref" in schema:
-        schema = _resolved(schema, parts)
+        schema = resolved(schema, parts)
     if len(path) > _DEEPEST:
         return
     if choices := schema.get("anyOf") or schema.get("oneOf"):
-        yield from _check_choices([_resolved(each, parts) for each in choices], value, path, parts)
+        yield from _check_choices([resolved(each, parts) for each in choices], value, path, parts)
         return
     kind = schema.get("type")
     if kind is not None and not _is_one_of(value, kind):
@@ -133,7 +133,7 @@ def _check_object(schema: Json, value: Json, path: Path, parts: Json) -> Iterato
     known = schema.get("properties", {})
     for name in schema.get("required", ()):
         if name not in value:
-            yield _problem((*path, name), f"is missing: expected {_words(_resolved(known.get(name, {}), parts))}")
+            yield _problem((*path, name), f"is missing: expected {_words(resolved(known.get(name, {}), parts))}")
     rest = schema.get("additionalProperties", True)
     for name, inner in value.items():
         if name in known:
@@ -183,7 +183,8 @@ def _has_format(name: Any, text: str) -> bool:
     return False
 
 
-def _resolved(schema: Any, parts: Json) -> Json:
+def resolved(schema: Any, parts: Json) -> Json:
+    """Return what a schema means that may only refer to one of the `parts`."""
     for _ in range(_DEEPEST):
         reference = schema.get("$ref") if isinstance(schema, dict) else None
         if not isinstance(reference, str):

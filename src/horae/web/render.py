@@ -92,7 +92,7 @@ def job(it: model.Job) -> schemas.Job:
 
 
 def day(it: Day) -> schemas.Day:
-    return schemas.Day(stamp(it.start_at)[:10], {state.word: number for state, number in it.runs.items()})
+    return schemas.Day(it.date.isoformat(), {state.word: number for state, number in it.runs.items()})
 
 
 def preview(schedule_document: model.Json, found: Iterable[schedule.Previewed]) -> schemas.Preview:

@@ -82,7 +82,7 @@ class EventFeed:
     def __init__(self, store: FeedStore, queue: Queue, clock: Clock, documents: Documents) -> None:
         self._store = store
         self._clock = clock
-        self._documents = documents
+        self.documents = documents
         self._watch = queue.watch("events")
         self._seats: set[_Seat] = set()
         self._place: Cursor | None = None  # of the loop; None while nobody follows
@@ -100,7 +100,7 @@ class EventFeed:
             events, place = await self._store.read_events(place, limit - len(found), follower.where)
             if not events:
                 break
-            told = await self._documents.describe(events)
+            told = await self.documents.describe(events)
             found += [one.document for one in told if one.is_for(follower.org)]
             if len(found) == limit:
                 break
@@ -146,7 +146,7 @@ class EventFeed:
         """Read up to where the seat begins."""
         while place < seat.begin and not seat.is_lost:
             events, place = await self._store.read_events(place, TOGETHER)
-            told = [one for one in await self._documents.describe(events) if one.event.cursor <= seat.begin]
+            told = [one for one in await self.documents.describe(events) if one.event.cursor <= seat.begin]
             for each in _wanted(told, BEGINNING, follower):
                 yield each
             if not events:
@@ -175,7 +175,7 @@ class EventFeed:
         if place is None:
             return
         events, after = await self._store.read_events(place, TOGETHER)
-        told = await self._documents.describe(events) if events else []
+        told = await self.documents.describe(events) if events else []
         if self._place != place:
             return  # all have left meanwhile, and others have come
         self._place = after

@@ -1,6 +1,6 @@
 """Forecasts: what there is to read for one, and at which window it looks. How it is made is in core.insight.forecast.
 
-It is made in a thread: a hundred thousand triggers take two seconds of a processor, in which others must not wait. One
+It is made in a thread: a hundred thousand triggers take the better part of a second, in which others must not wait. One
 is made at a time, and a small one beside a large one; of those who wait for their turn and ask for the same, the first
 makes it for all. Who only looks does not wait for a large one: they are shown the one before while the next is made.
 """

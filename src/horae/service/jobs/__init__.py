@@ -84,19 +84,19 @@ class Jobs:
         self.limits = Limits(store, self.queues, queue)
         self._due = DueMoments(store, queue, self._placing)
         self._changes = Changes(store, queue, self._due, self._sealing)
-        self._data = DataCheck(schemas)
+        self.data = DataCheck(schemas)
         self._admission = Admission(self.queues, Quotas(store, most_waiting))
-        self.orders = Orders(store, queue, self._data, self._admission, self._placing)
+        self.orders = Orders(store, queue, self.data, self._admission, self._placing)
         self.reruns = Reruns(store, self.orders)
         self.cancels = Cancels(store, queue)
         self.workflows = WorkflowRuns(store, self.orders)
         self.signals = Signals(store, queue)
         self.callbacks = Callbacks(self.signals, self._sealing)
         self.following = Following(store)
-        self.triggers = Triggers(store, self._changes, self._data, self.following)
+        self.triggers = Triggers(store, self._changes, self.data, self.following)
         self.cursors = Cursors(store)
         self._submits = Submits(
-            store, self._changes, self._sealing, self._data, self._admission, self.cursors, self.following
+            store, self._changes, self._sealing, self.data, self._admission, self.cursors, self.following
         )
         self.overdue = Overdue(store, self._changes)
         self.offers = Offers(store)

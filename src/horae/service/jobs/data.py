@@ -36,13 +36,18 @@ class DataCheck:
         """Return what handlers say of their data, of those that can be seen here and say something."""
         return await self._schemas.load(handlers) if handlers and self._schemas is not None else {}
 
+    async def schema_of(self, job: Job) -> Json | None:
+        """Return what the data of a job's runs must be; None: anything goes, or nobody can say it here."""
+        if job.kind != "python":
+            return None
+        handler = job.spec["handler"]
+        return (await self.load_schemas((handler,))).get(handler)
+
     async def check_run(self, job: Job, data: Json | None) -> None:
         """Refuse data with which a job cannot run; without any, it has its own."""
-        if job.kind == "python":
-            handler = job.spec["handler"]
-            schema = (await self.load_schemas((handler,))).get(handler)
-            if schema is not None and (error := refusal(schema, job.spec.get("data", {}) if data is None else data)):
-                raise error
+        schema = await self.schema_of(job)
+        if schema is not None and (error := refusal(schema, job.spec.get("data", {}) if data is None else data)):
+            raise error
 
 
 def refusal(schema: Json, data: Json) -> Error | None:

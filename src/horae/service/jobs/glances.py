@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timedelta
 from typing import NamedTuple, Protocol
+from zoneinfo import ZoneInfo
 
 from horae.core.insight.timeline import Mark, Sample
 from horae.core.model import LARGEST_ID, SECOND, Moment, State
@@ -20,6 +22,7 @@ READ_WHOLE = 3000  # ids of a time that are all looked at; of more,
 PIECES, PIECE = 60, 30  # so many pieces with so many ids each
 MOST_LIVE = 1000
 NEWEST = 100  # runs of a job
+MOST_FIRST = 20_000  # days whose first run is known
 
 
 class GlancesStore(GlanceStore, StoreClock, Protocol):
@@ -27,8 +30,9 @@ class GlancesStore(GlanceStore, StoreClock, Protocol):
 
 
 class Day(NamedTuple):
-    """A day of UTC."""
+    """A day of some zone."""
 
+    date: date
     start_at: Moment
     runs: Mapping[State, int]
 
@@ -87,18 +91,22 @@ class Glances:
         first, last = await self._store.find_made_since([start, end + LATE])
         return first, last
 
-    async def days(self, job_id: int, count: int) -> list[Day]:
+    async def days(self, job_id: int, count: int, zone: str = "UTC") -> list[Day]:
         """Return how the last days of a job went, oldest first, today included; a run belongs to the day on which it
-        was made."""
+        was made, by the clocks of a zone."""
         now = await self._store.now()
-        today = now // DAY * DAY
-        starts = [today - (count - 1 - number) * DAY for number in range(count)]
+        dates = last_days(now, count, zone)
+        starts = [start_of(each, zone) for each in dates]
+        today = starts[-1]
         known = self._known(job_id, now)
         new = starts[next(place for place, start in enumerate(starts) if start not in known) :]
-        first = await self._first(new, now)
+        first = await self._first(new, today, now)
         counted = dict(zip(new, await self._store.count_between(job_id, [*first, LARGEST_ID]), strict=True))
         known.update((start, runs) for start, runs in counted.items() if start < today - DAY)
-        return [Day(start, counted[start] if start in counted else known[start]) for start in starts]
+        return [
+            Day(each, start, counted[start] if start in counted else known[start])
+            for each, start in zip(dates, starts, strict=True)
+        ]
 
     def _known(self, job_id: int, now: Moment) -> dict[Moment, Mapping[State, int]]:
         """Return the days of a job that are over, as they were counted lately."""
@@ -109,10 +117,11 @@ class Glances:
             del self._kept[next(iter(self._kept))]
         return self._kept[job_id].runs
 
-    async def _first(self, starts: Sequence[Moment], now: Moment) -> list[int]:
+    async def _first(self, starts: Sequence[Moment], today: Moment, now: Moment) -> list[int]:
         """Return the first run of each day. Of today an earlier one may still end: what was found is good for a
         minute."""
-        today = now // DAY * DAY
+        if len(self._first_ids) > MOST_FIRST:  # viewers of many zones have looked
+            self._first_ids.clear()
         known = {start: self._first_ids[start] for start in starts if start in self._first_ids}
         if self._today is not None and self._today.start_at == today and now < self._today.until:
             known[today] = self._today.first_id
@@ -126,3 +135,14 @@ class Glances:
 
 def _due(marks: Sequence[Mark], start: Moment, end: Moment) -> list[Mark]:
     return [mark for mark in marks if mark.due_at < end and (start <= mark.due_at or not mark.state.is_terminal)]
+
+
+def last_days(now: Moment, count: int, zone: str) -> list[date]:
+    """Return the last days of a zone, today last."""
+    today = datetime.fromtimestamp(now // SECOND, ZoneInfo(zone)).date()
+    return [today - timedelta(days=count - 1 - number) for number in range(count)]
+
+
+def start_of(day: date, zone: str) -> Moment:
+    """Return when a day begins; where clocks are put forward over midnight, that is when they are."""
+    return round(datetime.combine(day, time(), ZoneInfo(zone)).timestamp()) * SECOND

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from horae.core.model import SECOND, Job, JobFilter, Page, RunFilter, State
+from horae.core.model import DEFAULT_ORG, SECOND, Job, JobFilter, Page, RunFilter, State
 from horae.core.runs.orders import NEVER
 from horae.stores.parts.definitions import DefinitionPart
 from horae.stores.parts.pages import Where, like, page, read_cursor, write_cursor
@@ -70,7 +70,7 @@ class ListPart(DefinitionPart):
     """Lists that are paged by cursor."""
 
     async def list_jobs(self, where: JobFilter, cursor: str | None, limit: int) -> Page:
-        start = read_cursor(cursor, NEVER)
+        start, where = read_cursor(cursor, NEVER), await self._placed(where)
         if where.words is None:
             wanted = self._wanted_jobs(where)
             end = await self._end_of_scan(wanted, start)
@@ -79,10 +79,17 @@ class ListPart(DefinitionPart):
         rows = await self._walk_down(wanted, start, end, limit + 1, {"jobs": JOB_COLUMNS})
         return _short(page(await self._with_triggers(rows), limit), end)
 
+    async def _placed(self, where: JobFilter) -> JobFilter:
+        """Where all organisations are meant and there is one, name it: indexes begin with it."""
+        if where.org is not None or where.deleted:
+            return where
+        first = await self.next_org(0) or DEFAULT_ORG
+        return replace(where, org=first) if await self.next_org(first) is None else where
+
     def _wanted_jobs(self, where: JobFilter) -> Wanted:
         found = Where()
         condition = f"deleted_at IS {'NOT ' if where.deleted else ''}NULL AND part_of IS NULL"
-        keys = [("org", found.put(where.org))]
+        keys = [] if where.org is None else [("org", found.put(where.org))]
         indexed = next((name for name in ("key", "name", "owner", "kind") if _exactly(where, name) is not None), None)
         for name, column in (("key", "key"), ("named", "name"), ("owner", "owner"), ("kind", "kind")):
             value = getattr(where, name)
@@ -113,13 +120,13 @@ class ListPart(DefinitionPart):
         """Return the newest jobs with these words, and the lowest id that was looked at. Names and keys are read by
         their indexes alone: a hundred thousand take less time than it takes to type a letter."""
         found, parts = Where(), []
-        org = found.put(where.org)
+        org = "" if where.org is None else f"org = {found.put(where.org)} AND "
         for column, also in (("name", ""), ("key", " AND key IS NOT NULL")):
             said = Where()
             said.args = found.args
             for word in (where.words or "").split()[:MOST_WORDS]:
                 said.add(*like(column, word, self.dialect))
-            among = f"jobs WHERE org = {org} AND deleted_at IS NULL{also} AND id < {start:d}"
+            among = f"jobs WHERE {org}deleted_at IS NULL{also} AND id < {start:d}"
             if (
                 column == "name" and self.dialect == "postgres"
             ):  # newest first, until there are enough: many share a word

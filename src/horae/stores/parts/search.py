@@ -49,6 +49,7 @@ class SearchPart(ListPart):
     """Lists that are paged by number."""
 
     async def search_jobs(self, where: JobFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
+        where = await self._placed(where)
         if where.words is not None:
             wanted, end = await self._with_words(where, NEVER)
             return await self._sorted_jobs(where, wanted, end, sorts, offset, limit)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from horae.core.identity import EVERYWHERE
 from horae.core.model import DEFAULT_ORG, Bounds, Moment, Token
 from horae.core.roles import Role
 from horae.ports import deeds
@@ -24,7 +25,7 @@ class TokenPart(Database):
         deed = deeds.pending()
 
         def steps() -> Steps[Token]:
-            if token.org != DEFAULT_ORG:  # a number that was given by hand is an organisation too
+            if token.org not in (DEFAULT_ORG, EVERYWHERE):  # a number that was given by hand is an organisation too
                 yield "name_organisation", token.org, token.created_at, f"org-{token.org}"
             added = yield "add_token", *given, bounds, token.org, token.role, token.user_id, token.renewed_at
             if deed is not None:
@@ -45,7 +46,7 @@ class TokenPart(Database):
     async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
         return _token_of(await self._put("revoke_token", token_id, at))
 
-    async def redeem_token(self, credential: Token, at: Moment) -> Token | None:
+    async def redeem_token(self, credential: Token, at: Moment, identity: str) -> Token | None:
         bounds = credential.bounds
         assert bounds is not None, "a credential is for one agent"
         given = (credential.name, "agent", credential.owner, credential.hash, at, None, credential.parent_id)
@@ -59,7 +60,7 @@ class TokenPart(Database):
             rows = yield (
                 "add_token", *given, to_json(bounds).decode(), credential.org, credential.role, credential.user_id, at
             )  # fmt: skip
-            yield "readmit_node", bounds.node
+            yield "readmit_node", bounds.node, identity
             return _token_from(*rows[0])
 
         return await self._transact_apart(steps)

@@ -126,6 +126,7 @@ class _OrderRow(msgspec.Struct, omit_defaults=True):
     resumes: int | None = None
     trigger_id: int | None = None
     depends: bool | None = None
+    barred: bool | None = None
 
 
 def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
@@ -137,7 +138,7 @@ def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
             b.job_id, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin, order.version, order.run_at,
             order.start_within, b.demand, share, nth, *_key(key),
             placed and placed.run_id, placed and placed.created_at, b.parent_id, b.task, b.followed or None, b.resumes,
-            order.trigger_id, b.depends or None,
+            order.trigger_id, b.depends or None, b.barred or None,
         )
         for order, share, nth in zip(orders, numbers or nobody, nths or nobody, strict=True)
         for b, key, placed in ((order.run, order.idempotency, order.placed),)
@@ -154,6 +155,20 @@ def alike_row(order: Order, data: Sequence[str | None], promise: Idempotency | N
         lines.at(share.line) - share.stride, data, *_key(promise or order.idempotency), promise is not None, gate,
         run.overlap, outcome.state, outcome.reason, run.start_by, order.start_within, run.needs or None, run.pin,
         run.demand, order.trigger_id, run.parent_id, run.task, run.followed or None, run.resumes, run.depends or None,
+    )  # fmt: skip
+
+
+def together_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
+    """Return job, version, data and key of orders that are alike else, and then what they have in common."""
+    run, share, outcome = orders[0].run, share_of(orders[0].run), waiting_outcome(orders[0].run)
+    keys = [_key(order.idempotency) for order in orders]
+    return (
+        [order.run.job_id for order in orders], [order.version for order in orders],
+        [order.run.data for order in orders], *map(list, zip(*keys, strict=True)),
+        share.kind, share.queue, share.priority, share.key, share.stride, lines.at(share.line) - share.stride,
+        run.overlap, outcome.state, outcome.reason, run.start_by, orders[0].start_within, run.needs or None, run.pin,
+        run.demand, orders[0].trigger_id, run.parent_id, run.task, run.followed or None, run.resumes,
+        run.depends or None,
     )  # fmt: skip
 
 

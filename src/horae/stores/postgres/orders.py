@@ -16,7 +16,7 @@ from horae.stores import limits, orders
 from horae.stores.audit import confirm, orders_text
 from horae.stores.idempotency import replay, replay_group
 from horae.stores.parts.writes import LOCK_RETRY
-from horae.stores.postgres.arrays import alike_row, calm_rows, columns, group_row, order_rows
+from horae.stores.postgres.arrays import alike_row, calm_rows, columns, group_row, order_rows, together_rows
 from horae.stores.postgres.lanes import Connection, Cut
 from horae.stores.postgres.moments import PostgresMoments
 from horae.stores.rows import from_json
@@ -82,10 +82,13 @@ class PostgresOrders(PostgresMoments):
     async def _carry_out_once(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt]:
         """Of orders with the same idempotency key the first, if nobody was before; the others get its answer."""
         first = orders.first_of_each(asked)
-        calm = [number for number in first if asked[number].calm is not None]
-        rest_of = [number for number in first if asked[number].calm is None]
+        calm = [number for number in first if orders.waits_for_calm(asked[number])]
+        rest_of = [number for number in first if not orders.waits_for_calm(asked[number])]
         receipts = await self._calm(connection, [asked[number] for number in calm]) if calm else []
-        receipts += await self._carry_out(connection, [asked[number] for number in rest_of]) if rest_of else []
+        if rest_of:
+            rest_asked = [asked[number] for number in rest_of]
+            carry_out = self._carry_out_together if orders.are_alike(rest_asked) else self._carry_out
+            receipts += await carry_out(connection, rest_asked)
         done = zip([*calm, *rest_of], receipts, strict=True)
         made = {number: receipt for number, receipt in done if receipt is not None}
         rest = [order.idempotency for number, order in enumerate(asked) if number not in made]
@@ -105,7 +108,7 @@ class PostgresOrders(PostgresMoments):
 
     async def _carry_out_group(self, connection: Connection, asked: Sequence[Order], group: Group) -> list[Receipt]:
         """All, or none if the group was carried out before: then the receipts of that time."""
-        plain = [number for number, order in enumerate(asked) if order.calm is None]
+        plain = [number for number, order in enumerate(asked) if not orders.waits_for_calm(order)]
         known = await self._known(connection, [group.promise]) if len(plain) < len(asked) else {}
         made: dict[int, Receipt] = {}
         if plain and not known:
@@ -132,6 +135,23 @@ class PostgresOrders(PostgresMoments):
             await connection.execute(self.queries["key_calm"], *columns(keyed, 3))
         return receipts
 
+    async def _carry_out_together(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt | None]:
+        """As _carry_out, of orders that are alike."""
+        row = await connection.fetchrow(
+            self.queries["enqueue_together"], self._clock(), *together_rows(asked, self._lines), orders_text(asked)
+        )
+        assert row is not None
+        versions, run_ids, now = row
+        receipts: list[Receipt | None] = []
+        for order, version, run_id in zip(asked, versions, run_ids, strict=True):
+            if run_id is None:
+                receipts.append(orders.refused(order, version))
+                continue
+            if order.deed is not None:
+                order.deed.is_sent = True
+            receipts.append(orders.receipt(order.made(run_id, now), orders.waiting_outcome(order.run), now))
+        return receipts
+
     async def _carry_out(
         self, connection: Connection, asked: Sequence[Order], group: Group | None = None
     ) -> list[Receipt | None]:
@@ -156,7 +176,9 @@ class PostgresOrders(PostgresMoments):
         ]
 
     async def _unmade(self, connection: Connection, made: MadeRun, said: str, now: Moment) -> Receipt:
-        """Of an order that met another run of its job; `said`: its message, if it was skipped by that."""
+        """Of an order that may not run, or met another run of its job; `said`: its message, if that skipped it."""
+        if made.run.barred:
+            return orders.receipt(made, orders.BARRED, now)
         skipped = Outcome(State.SKIPPED, Reason.OVERLAP, said)
         waits = made.run.overlap >= Overlap.QUEUE
         return orders.receipt(made, await self._follow(connection, made, now) if waits else skipped, now)

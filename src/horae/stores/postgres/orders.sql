@@ -3,7 +3,8 @@
 -- arrays would cost more than the rest. Keys that were used before make none, be they of one or of a group of orders,
 -- nor do jobs that are deleted or of another version by now. Those that are left are locked against their deletion and
 -- change, which would not see what is being made here. Who waits for a later moment takes no gate. `forbid` runs that
--- find it taken become history at once; those of `queue` and `replace` are left to the caller.
+-- find it taken become history at once, as do all whose owner may not run them; those of `queue` and `replace` are left
+-- to the caller.
 -- Shares are locked before keys and gates, by everybody, so that nobody waits in a circle; see `fire`. What takes no gate
 -- meets nobody, and is written without a look.
 WITH c AS (
@@ -11,14 +12,15 @@ WITH c AS (
 ), alive AS MATERIALIZED (
   SELECT id, version FROM jobs WHERE id = ANY($2::bigint[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE
 ), asked AS MATERIALIZED (
-  SELECT t.*, alive.version AS found, placed_id IS NULL AND run_at > (SELECT now FROM c) AS is_later
+  SELECT t.*, alive.version AS found, placed_id IS NULL AND run_at > (SELECT now FROM c) AND barred IS NOT TRUE AS is_later
   FROM ROWS FROM (json_to_recordset($3::json) AS (
       job_id bigint, overlap smallint, start_by bigint, data text, needs text, pin text, version int, run_at bigint,
       start_within bigint, scope text, key text, digest text, placed_id bigint, placed_at bigint, demand bigint, share int,
-      nth int, parent_id bigint, task text, followed boolean, resumes bigint, trigger_id bigint, depends boolean))
+      nth int, parent_id bigint, task text, followed boolean, resumes bigint, trigger_id bigint, depends boolean,
+      barred boolean))
     WITH ORDINALITY AS t(job_id, overlap, start_by, data, needs, pin, version, run_at, start_within, scope, key, digest,
                          placed_id, placed_at, demand, share, nth, parent_id, task, followed, resumes, trigger_id,
-                         depends, number)
+                         depends, barred, number)
   LEFT JOIN alive ON alive.id = t.job_id
 ), v AS MATERIALIZED (
   SELECT asked.*, COALESCE(placed_id, nextval('run_id')) AS run_id, COALESCE(placed_at, (SELECT now FROM c)) AS made_at,
@@ -60,7 +62,7 @@ WITH c AS (
     priority, overlap, kind, needs::text[], data, pin, queue, pass,
     CASE WHEN is_later THEN ($8::bigint[])[place] || ' ' || ($7::text[])[place] END, demand,
     parent_id, task, followed, resumes, depends
-  FROM fresh ORDER BY number
+  FROM fresh WHERE barred IS NOT TRUE ORDER BY number
 ), apart AS (
   INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, eligible_at, state, reason, priority, overlap, kind,
                     needs, data, pin, queue, pass, share, demand, parent_id, task, followed, resumes, depends)
@@ -83,9 +85,11 @@ WITH c AS (
 ), skipped AS (
   INSERT INTO history ({history_columns})
   SELECT run_id, job_id, trigger_id, due_at, made_at, NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped}, 0, priority, 0, kind,
-    'overlap', NULL, 'another run of this job was live' || COALESCE(': run ' || COALESCE(m.id, (SELECT l.id FROM live l WHERE l.gate = fresh.job_id)), ''), NULL,
+    CASE WHEN barred THEN 'owner' ELSE 'overlap' END, NULL, CASE WHEN barred THEN '' ELSE 'another run of this job was live'
+      || COALESCE(': run ' || COALESCE(m.id, (SELECT l.id FROM live l WHERE l.gate = fresh.job_id)), '') END, NULL,
     NULL, data, parent_id, task, followed
-  FROM fresh LEFT JOIN made m ON m.gate = fresh.job_id WHERE overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+  FROM fresh LEFT JOIN made m ON m.gate = fresh.job_id
+  WHERE barred OR overlap = 0 AND run_id NOT IN (SELECT id FROM made)
   RETURNING id, message
 ), audited AS (
   INSERT INTO audit (at, {audit_columns})
@@ -97,6 +101,56 @@ WITH c AS (
 SELECT ARRAY(SELECT found FROM asked ORDER BY number),
   ARRAY(SELECT f.run_id FROM asked LEFT JOIN fresh f USING (number) ORDER BY number),
   ARRAY(SELECT id FROM made), (SELECT now FROM c), (SELECT json_object_agg(id, message) FROM skipped);
+
+-- enqueue_together --
+-- Orders of several people, due now, that take no gate and differ in job, data, key and who asks alone: what `enqueue`
+-- does, without what others of them may need. Locks are taken in its order: jobs, share, keys.
+WITH c AS MATERIALIZED (
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), j AS MATERIALIZED (
+  SELECT id, version FROM jobs WHERE id = ANY($2::bigint[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE
+), asked AS MATERIALIZED (
+  SELECT t.*, j.version AS found
+  FROM unnest($2::bigint[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[])
+    WITH ORDINALITY AS t(job_id, version, data, scope, key, digest, number)
+  LEFT JOIN j ON j.id = t.job_id
+), s AS MATERIALIZED (
+  SELECT GREATEST($13::bigint,
+    (SELECT h.pass FROM shares h WHERE h.kind = $8 AND h.queue = $9 AND h.priority = $10 AND h.key = $11 FOR UPDATE),
+    (SELECT h.pass FROM shares h WHERE h.kind = $8 AND h.queue = $9 AND h.priority = $10 AND h.key = '') - $12::bigint
+  ) AS at
+  FROM (SELECT count(*) AS jobs FROM j) AS locked WHERE locked.jobs > 0
+), v AS MATERIALIZED (
+  SELECT nextval('run_id') AS id, number, job_id, data, scope, key, digest, at + number * $12 AS pass
+  FROM s CROSS JOIN asked WHERE found IS NOT NULL AND (version IS NULL OR version = found)
+), keyed AS (
+  INSERT INTO idempotency (scope, key, digest, ids, created_at)
+  SELECT scope, key, digest, '[' || id || ']', now FROM v CROSS JOIN c WHERE key IS NOT NULL ORDER BY scope, key
+  ON CONFLICT (scope, key) DO NOTHING
+  RETURNING scope, key
+), made AS (
+  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, start_by, state, reason, priority, overlap, kind, needs,
+                    data, pin, queue, pass, demand, parent_id, task, followed, resumes, depends)
+  SELECT id, job_id, $22::bigint, now, now, COALESCE(now + $18::bigint, $17::bigint), $15::smallint, $16::text, $10,
+    $14::smallint, $8, $19::text[], data, $20::text, $9, pass, $21::bigint, $23::bigint, $24::text, $25::boolean,
+    $26::bigint, $27::boolean
+  FROM v CROSS JOIN c WHERE key IS NULL OR (scope, key) IN (SELECT scope, key FROM keyed)
+  RETURNING id, pass
+), moved AS (
+  INSERT INTO shares (kind, queue, priority, key, pass)
+  SELECT $8::text, $9::smallint, $10::smallint, $11::text, max(pass) FROM made HAVING max(pass) IS NOT NULL
+  ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
+), done AS MATERIALIZED (
+  SELECT number, v.id FROM v JOIN made USING (id)
+), audited AS (
+  INSERT INTO audit (at, {audit_columns})
+  SELECT c.now, {audit_of_runs} FROM c CROSS JOIN json_to_recordset($28::json) AS a({audit_types}, first integer, last integer)
+  CROSS JOIN LATERAL (SELECT {span} AS span, count(*)::integer AS amount FROM done
+    WHERE number BETWEEN a.first AND a.last HAVING count(*) > 0) AS m
+  ON CONFLICT (request_id, nth) DO NOTHING
+)
+SELECT ARRAY(SELECT found FROM asked ORDER BY number),
+  ARRAY(SELECT done.id FROM asked LEFT JOIN done USING (number) ORDER BY number), now FROM c;
 
 -- enqueue_alike --
 -- Orders of one job that differ in their data alone, due now, under one key or none: what `enqueue` does, where nothing

@@ -71,6 +71,7 @@ class Jobs:
             op("GET", job, self.get_job, "jobs", "Read a job", "Job", headers=_ETAG),
             op("GET", f"{job}/days", self.list_days, "jobs", "How the last days of a job went", "DayPage",
                params=(_DAYS,)),
+            op("GET", f"{job}/data-schema", self.get_data_schema, "jobs", "What data a job takes", "DataSchema"),
             op("PUT", job, self.replace_job, "jobs", "Replace a job", "Job", params=(params.IF_MATCH,), body=document,
                errors=(403, 409, 412), headers=_ETAG, needs=Permission.WRITE),
             op("POST", f"{job}/plan", self.plan_replacing, "jobs", "Say what replacing a job would do", "SubmitPlan",
@@ -143,7 +144,7 @@ class Jobs:
         args = request.args
         cursor, limit, words = args.pop("cursor"), args.pop("limit"), args.pop("q")
         page = await self._jobs.list(
-            model.JobFilter(org=http.principal(request).org, words=words, **args), cursor, limit
+            model.JobFilter(org=http.principal(request).bound_to, words=words, **args), cursor, limit
         )
         return http.reply(200, schemas.JobPage([render.job(job) for job in page.items], page.cursor))
 
@@ -161,6 +162,13 @@ class Jobs:
         job = await self._jobs.get(request.path_id("job_id"))
         found = await self._jobs.glances.days(job.id, request.args["days"])
         return http.reply(200, schemas.DayPage([render.day(it) for it in found]))
+
+    async def get_data_schema(self, request: http.Request) -> http.Answer:
+        """Taken from the parameters of its Python handler, as far as that can be seen here; data that does not fit is
+        refused with E_DATA."""
+        job = await self._jobs.get(request.path_id("job_id"))
+        schema = await self._jobs.data.schema_of(job)
+        return http.reply(200, schemas.DataSchema(schema, render.job(job).spec.get("data", {})))
 
     async def replace_job(self, request: http.Request) -> http.Answer:
         """Takes a whole job document, also one as GET returns it: what Horae made is ignored where it is as Horae made

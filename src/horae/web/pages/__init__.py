@@ -23,6 +23,7 @@ from horae.web.pages.overview import OverviewPage
 from horae.web.pages.process import Process
 from horae.web.pages.queues import QueuesPage
 from horae.web.pages.run import RunPage
+from horae.web.pages.run_now import RunNowPage
 from horae.web.pages.runs import RunsPage
 from horae.web.pages.settings import SettingsPages
 from horae.web.pages.shell import HTML as HTML
@@ -48,6 +49,7 @@ class Dashboard:
             OverviewPage(services, cluster, shell),
             JobsPage(services, shell),
             JobPage(services, shell),
+            RunNowPage(services, shell),
             RunsPage(services, shell),
             RunPage(services, shell),
             TimelinePage(services, shell),

@@ -47,12 +47,12 @@ class JobPage:
         job = await self._jobs.get(request.path_id("job_id"))
         page = await self._jobs.list_runs(model.RunFilter(job_id=job.id), request.args["cursor"], LATEST)
         runs = [render.run(run) for run in page.items]
-        days = [render.day(it) for it in await self._jobs.glances.days(job.id, DAYS)]
+        days = await self._jobs.glances.days(job.id, DAYS, self._shell.zone_of(request))
         latest = (await self._jobs.standing([job.id]))[job.id].latest
         return self._shell.page(
             request, "job.html", job=render.job(job), runs=runs, listed=LISTED,
             drawing=draw(picture(job.spec), is_run=False) if "tasks" in job.spec else None,
-            why=(await self._explaining.of_job(job)).sentences, heat=heat(days),
+            why=(await self._explaining.of_job(job)).sentences, heat=heat([render.day(it) for it in days]),
             trend=trend(runs, await self._forecasting.expected(job.id)),
             whens=[self._when(one) for one in job.triggers], neighbours=await self._neighbours(job),
             latest=None if latest is None else render.run(latest), work=_work(job),

@@ -92,7 +92,7 @@ class JobsPage:
     async def _find(self, request: http.Request) -> Found:
         asked = request.args
         where = JobFilter(
-            http.principal(request).org, asked["owner"], words=asked["q"], kind=asked["kind"],
+            http.principal(request).bound_to, asked["owner"], words=asked["q"], kind=asked["kind"],
             paused=None if asked["is"] is None else asked["is"] == "paused", latest=_latest(asked["state"]),
         )  # fmt: skip
         return await self._jobs.search(where, SORTS[asked["sort"] or "newest"], (asked["page"] - 1) * SHOWN, SHOWN)

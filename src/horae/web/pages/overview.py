@@ -17,7 +17,6 @@ from horae.web.pages.attention import Attention
 from horae.web.pages.charts import bars, line
 from horae.web.pages.shell import HTML, Drawn, Shell
 from horae.web.pages.words import count, day, span
-from horae.web.pages.writing import SAMPLE
 
 PAST = 400  # runs that the pictures show
 BUCKETS = 24
@@ -70,7 +69,7 @@ class OverviewPage:
         minutes = _minutes(past, at)
         return {
             "seen": overview, "attention": await self._attention.read(org), "warnings": self._insight.warnings,
-            "names": names, "sample": SAMPLE, "minutes": minutes,
+            "names": names, "minutes": minutes,
             "line": line(past, overview.due, names, at, minutes, zone),
             "running": [run for run in overview.live if run.state == "running"],
             "waiting": [run for run in overview.live if run.state != "running"],

@@ -22,8 +22,8 @@ class QueuesPage:
         return [http.Operation("GET", "/queues", self.show, "pages", "The page of queues", HTML)]
 
     async def show(self, request: http.Request) -> http.Answer:
-        queues, figures = await self._jobs.queues.list(), await self._jobs.queues.figures()
         now, org = await self._jobs.queues.now(), http.principal(request).bound_to
+        queues, figures = await self._jobs.queues.list(org), await self._jobs.queues.figures()
         standing = sorted(await self._jobs.limits.standing(org), key=lambda it: (-it.waiting, it.limit.key))
         names, served = await self._jobs.limits.queue_names(), await self._jobs.queues.served(org)
         return self._shell.page(

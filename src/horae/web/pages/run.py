@@ -29,6 +29,31 @@ def _text(value: Any) -> str:
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
 
 
+class Tests(NamedTuple):
+    """The tests of a build."""
+
+    counts: list[tuple[str, int]]  # passed, failed, skipped
+    seconds: float | None
+    failures: list[tuple[str, str]]  # name, and what it said
+
+
+def tests_of(result: object) -> Tests | None:
+    """As a result tells of them. A result is what the work gave: of most kinds it may be anything."""
+    told = result.get("tests") if isinstance(result, dict) else None
+    if not isinstance(told, dict):
+        return None
+    counts = [(word, told.get(word, 0)) for word in ("passed", "failed", "skipped")]
+    if not all(type(number) is int for _, number in counts):
+        return None
+    listed, seconds = told.get("failures"), told.get("seconds")
+    failures = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return Tests(
+        counts,
+        seconds if isinstance(seconds, int | float) else None,
+        [(str(one.get("name", "")), str(one.get("message", ""))) for one in failures],
+    )
+
+
 class Question(NamedTuple):
     """A decision for which a run waits."""
 
@@ -45,6 +70,7 @@ class RunPage:
     def __init__(self, services: Services, shell: Shell) -> None:
         self._jobs = services.jobs
         self._explaining = services.explaining
+        self._events = services.events
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
@@ -62,7 +88,9 @@ class RunPage:
         shown = {
             "run": seen, "job": render.job(job), "drawing": drawing, "questions": questions, "why": why,
             "attempts": tried, "stretches": waterfall(seen, tried, self._shell.now()),
-            "artifacts": artifacts_of(run), "shown_attempt": min(request.args["attempt"] or last, last),
+            "artifacts": artifacts_of(run), "tests": tests_of(run.result),
+            "trace": await self._events.documents.trace_of(run),
+            "shown_attempt": min(request.args["attempt"] or last, last),
             "data": _text(run.data), "result": _text(run.result),
         }  # fmt: skip
         return self._shell.page(request, "run.html", **shown)

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from horae import schemas
 from horae.core.time import moments
 from horae.core.work.progress import progress_words, share_done
+from horae.errors import Error
 from horae.web import render
 
 # A state is a shape, a word and a colour: whoever does not see one of them sees the others.
@@ -121,6 +122,21 @@ def _fate_bar(state: str, place: int) -> Markup:
 def count(number: float) -> str:
     """Return a number with its thousands apart."""
     return f"{number:,}".replace(",", " ")
+
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z")
+
+
+def dated(text: str, zone: str, now: str) -> Markup:
+    """Escaped text, with the moments in it as pages show them."""
+    return Markup(_MOMENT.sub(lambda found: _as_time(found[0], zone, now), str(escape(text))))  # noqa: S704  escaped
+
+
+def _as_time(text: str, zone: str, now: str) -> str:
+    try:
+        return f'<time datetime="{text}" title="{away(text, now)}">{clock(text, zone)}</time>'
+    except Error:  # somebody's own text only looks like a moment
+        return text
 
 
 def ticks(text: str) -> Markup:

@@ -21,7 +21,7 @@ class WorkflowsPage:
         return [http.Operation("GET", "/workflows", self.show, "pages", "The page of workflows", HTML, params=_ASKED)]
 
     async def show(self, request: http.Request) -> http.Answer:
-        where = model.JobFilter(org=http.principal(request).org, kind="workflow")
+        where = model.JobFilter(org=http.principal(request).bound_to, kind="workflow")
         page = await self._jobs.list(where, request.args["cursor"], SHOWN)
         standing = await self._jobs.standing([job.id for job in page.items])
         rows = []

@@ -1,30 +1,81 @@
-"""Pages on which jobs are written: a new one by a form or as YAML, one that exists as YAML. What is typed is checked by
-the dry run of a submit, which shows the moments that come of it."""
+"""Pages on which jobs are written, by a form or as YAML. What is typed is checked by the dry run of a submit, which
+shows the moments that come of it; of a job that exists, also those that go.
+
+A form has what most jobs are changed in; the rest of a job stays as it is.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
+from horae import schemas
 from horae.core.model import Policy
 from horae.core.roles import Permission
+from horae.core.time import moments
+from horae.core.work.specs import parse_job
+from horae.core.workflows.picture import picture
+from horae.errors import Invalid
+from horae.ports import deeds
 from horae.service import Services
-from horae.web import http, render
+from horae.web import http, params, render
+from horae.web.pages.drawings import draw
 from horae.web.pages.shell import HTML, Shell
 
-SAMPLE = """\
+# What somebody may begin with who writes a job.
+SAMPLES = {
+    "a command": """\
 name: nightly report
 schedule: "30 2 * * MON-FRI"
 timezone: Europe/Berlin
 steps:
   - run: echo hello
 timeout: 10m
-"""
+""",
+    "a workflow": """\
+name: nightly figures
+schedule: "0 3 * * *"
+tasks:
+  fetch:
+    steps: [{run: echo fetched}]
+  check:
+    needs: [fetch]
+    steps: [{run: echo fine}]
+  publish:
+    needs: [check]
+    steps: [{run: echo published}]
+  tell:
+    needs: [{task: check, on: failure}]
+    steps: [{run: echo told}]
+""",
+    "a Python handler": """\
+name: greet
+handler: jobs/greet
+data: {who: world}
+schedule: "@hourly"
+""",
+    "an HTTP request": """\
+name: ask the shop
+http:
+  url: https://example.org/health
+schedule: every 5m
+""",
+}
+
 # What Horae makes, and writers need not see. What tells a job and its triggers from others stays: so they keep their
 # past.
 _MADE = frozenset({"owner", "org", "version", "segment", "updated_at", "cursor", "paused_because", "followers"})
 _MADE_OF_TRIGGERS = frozenset({"job_id", "description", "next_at", "last_at", "version", "hook"})
+
+
+def _read_as(text: str) -> str:
+    if text != "yaml":
+        raise Invalid(f"yaml expected, got {moments.quoted(text)}", code="E_ENUM")
+    return text
+
+
+_ASKED = (params.Param("as", "How it is written: yaml, else by a form.", {"enum": ["yaml"]}, _read_as),)
 
 
 class WritingPages:
@@ -36,15 +87,49 @@ class WritingPages:
         op, write = http.Operation, Permission.WRITE
         return [
             op("GET", "/jobs/new", self.new, "pages", "The page to make a job", HTML, needs=write),
-            op("GET", "/jobs/{job_id}/edit", self.edit, "pages", "The page to change a job", HTML, needs=write),
-        ]
+            op("POST", "/jobs/picture", self.draw, "pages", "Draw the tasks of a job that is being written", HTML,
+               body=http.Body("JobDocument", {"name": "a", "tasks": {"one": {"steps": [{"run": "true"}]}}}),
+               needs=write),
+            op("GET", "/jobs/{job_id}/edit", self.edit, "pages", "The page to change a job", HTML, params=_ASKED,
+               needs=write),
+        ]  # fmt: skip
 
     async def new(self, request: http.Request) -> http.Answer:
-        return self._shell.page(request, "job_new.html", sample=SAMPLE)
+        return self._shell.page(request, "job_new.html", samples=SAMPLES)
+
+    async def draw(self, request: http.Request) -> http.Answer:
+        """A part of a page; it is empty for a job that has no tasks."""
+        deeds.note(is_void=True)
+        spec = parse_job(await request.document()).spec
+        drawing = draw(picture(spec), is_run=False) if "tasks" in spec else None
+        return self._shell.page(request, "picture.html", drawing=drawing)
 
     async def edit(self, request: http.Request) -> http.Answer:
         job = render.job(await self._jobs.get(request.path_id("job_id")))
-        return self._shell.page(request, "job_edit.html", job=job, text=written(render.plain(job)))
+        text = written(render.plain(job)) if request.args["as"] else ""
+        return self._shell.page(request, "job_edit.html", job=job, text=text, form=form_of(job))
+
+
+class Form(NamedTuple):
+    """What of a job a form can change; None where it cannot."""
+
+    command: str | None
+    schedule: str | None
+    zone: str
+
+
+def form_of(job: schemas.Job) -> Form:
+    """A form has room for one command and one trigger that follows the clock."""
+    steps = job.spec.get("steps", ())
+    command = str(steps[0]["run"]) if len(steps) == 1 and "run" in steps[0] else None
+    when = job.triggers[0].schedule if job.triggers else {}
+    has_room = len(job.triggers) < 2 and (not when or "cron" in when or _is_rate(when))
+    text = f"every {when['every']}" if "every" in when else str(when.get("cron", ""))
+    return Form(command, text if has_room else None, str(when.get("timezone", "UTC")))
+
+
+def _is_rate(schedule: dict[str, Any]) -> bool:
+    return "every" in schedule and schedule.get("mode", "rate") == "rate"
 
 
 def written(job: Any) -> str:

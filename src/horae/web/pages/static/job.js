@@ -7,23 +7,35 @@ import { toast } from "./toasts.js";
 
 const id = byId("job").dataset.job;
 
-function readData(form) {
-  const text = form.elements.data.value.trim();
-  if (!text) return {};
-  const data = JSON.parse(text);
-  if (data === null || typeof data !== "object" || Array.isArray(data)) throw new SyntaxError("an object expected, such as {\"full\": true}");
-  return { data };
+// The form of the page to run it, here: what is wrong with what was sent is said in the next one.
+async function askForData(sent) {
+  const to = `/jobs/${id}/run`;
+  const headers = { accept: "text/html" };
+  const answer = await fetch(to, sent ? { method: "POST", body: new URLSearchParams(new FormData(sent)), headers } : { headers });
+  if (sent && answer.redirected) return location.assign(answer.url);
+  const form = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("run-form");
+  if (!form) return location.assign(to);
+  const dialog = byId("run-dialog");
+  dialog.replaceChildren(form);
+  if (!dialog.open) dialog.showModal();
+  (form.querySelector("[aria-invalid]") ?? form.querySelector("input:not([type=hidden]), select, textarea"))?.focus();
 }
 
 const ACTS = {
-  run: () => byId("run-dialog").showModal(),
+  run: () => askForData(),
   pause: async () => { await post(`/v1/jobs/${id}/pause`); toast("Paused"); look(); },
   resume: async () => { await post(`/v1/jobs/${id}/resume`); toast("Resumed"); look(); },
 };
 
-document.addEventListener("click", async ({ target }) => {
+document.addEventListener("click", async (event) => {
+  const { target } = event;
+  if (target.closest?.("#run-dialog [data-leave]")) {
+    event.preventDefault();
+    byId("run-dialog").close();
+  }
   const act = ACTS[target.dataset?.act];
-  if (!act) return;
+  if (!act || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
   try {
     await act();
   } catch (problem) {
@@ -31,17 +43,9 @@ document.addEventListener("click", async ({ target }) => {
   }
 });
 
-byId("run-form")?.addEventListener("submit", async (event) => {
-  if (event.submitter.value !== "yes") return;
+byId("run-dialog")?.addEventListener("submit", (event) => {
   event.preventDefault();
-  const verdict = event.target.querySelector(".verdict");
-  try {
-    const run = await post(`/v1/jobs/${id}/run`, readData(event.target));
-    location.href = `/runs/${run.id}`;
-  } catch (problem) {
-    verdict.className = "verdict bad";
-    verdict.textContent = [problem.message, problem.hint].filter(Boolean).join(": ");
-  }
+  askForData(event.target).catch(toast);
 });
 
 async function look() {

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.acceptance.server import Server
-from tests.engines.conftest import need_packages
+from tests.engines.dashboard.conftest import tab
 
 pytestmark = [pytest.mark.xdist_group("dashboard-runs")]
 
-SLOW_MS = 60_000
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 LOG = "\n".join(
     [
         "printf 'first <b>line</b>\\n'",
@@ -30,41 +25,16 @@ LOG = "\n".join(
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server(tmp_path_factory.mktemp("dashboard")).start()
-    try:
-        started.submit({"name": "broken", "steps": [{"name": "one", "run": LOG}]})
-        started.submit({"name": "slow", "steps": [{"name": "wait", "run": "echo begun; sleep 600"}]})
-        yield started
-    finally:
-        started.stop()
-
-
-@pytest.fixture(scope="module")
-def browser(need: Callable[..., None]) -> Iterator[Any]:
-    need("chromium")
-    need_packages("playwright")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as made:
-        found = made.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
-        yield found
-        found.close()
+@pytest.fixture(scope="module", autouse=True)
+def jobs(server: Server) -> None:
+    server.submit({"name": "broken", "steps": [{"name": "one", "run": LOG}]})
+    server.submit({"name": "slow", "steps": [{"name": "wait", "run": "echo begun; sleep 600"}]})
 
 
 @pytest.fixture(params=["light", "dark"])
-def page(request: pytest.FixtureRequest, browser: Any) -> Iterator[Any]:
-    """A page of which nothing is complained."""
-    context = browser.new_context(color_scheme=request.param, viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    page.set_default_timeout(SLOW_MS)
-    wrong: list[str] = []
-    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    yield page
-    context.close()
-    assert wrong == []
+def page(request: pytest.FixtureRequest, browser: Any, server: Server) -> Iterator[Any]:
+    with tab(browser, server, color_scheme=request.param, viewport={"width": 1280, "height": 900}) as found:
+        yield found
 
 
 def start(server: Server, name: str) -> int:
@@ -75,7 +45,7 @@ def start(server: Server, name: str) -> int:
 
 def test_a_log_opens_at_its_first_error_and_is_searched_and_linked_by_line(server: Server, page: Any) -> None:
     run = start(server, "broken")
-    page.goto(f"{server.url}/runs/{run}")
+    page.goto(f"/runs/{run}")
     page.locator("#state .failed").wait_for()
     page.reload()
     page.locator(".line.target", has_text="ERROR: it broke").wait_for()
@@ -88,7 +58,7 @@ def test_a_log_opens_at_its_first_error_and_is_searched_and_linked_by_line(serve
     page.locator(".line .odd", has_text="U+202E").wait_for()
 
     page.fill("#seek", "")
-    page.goto(f"{server.url}/runs/{run}#L2503")
+    page.goto(f"/runs/{run}#L2503")
     page.locator(".line.target", has_text=re.compile("^25032500$")).wait_for()
     with page.expect_download() as download:
         page.get_by_role("link", name="Download").click()
@@ -97,7 +67,7 @@ def test_a_log_opens_at_its_first_error_and_is_searched_and_linked_by_line(serve
 
 def test_a_run_is_watched_cancelled_and_run_again(server: Server, page: Any) -> None:
     run = start(server, "slow")
-    page.goto(f"{server.url}/runs/{run}")
+    page.goto(f"/runs/{run}")
     page.locator("#state .running").wait_for()
     page.locator(".line", has_text="begun").wait_for()
     page.get_by_role("button", name="Cancel", exact=True).click()
@@ -107,7 +77,7 @@ def test_a_run_is_watched_cancelled_and_run_again(server: Server, page: Any) -> 
     page.wait_for_url(re.compile(rf"/runs/(?!{run}$)\d+$"))
     again = int(page.url.rpartition("/")[2])
     page.locator("#state .running").wait_for()
-    page.goto(f"{server.url}/runs?state=running&name=slow")
+    page.goto("/runs?state=running&name=slow")
     page.locator(f'.pick[value="{again}"]').check()
     page.get_by_role("button", name="Cancel…").click()
     page.get_by_role("button", name="Cancel 1 run").click()
@@ -116,17 +86,17 @@ def test_a_run_is_watched_cancelled_and_run_again(server: Server, page: Any) -> 
 
 
 def test_a_queue_is_paused_and_a_node_is_cordoned(server: Server, page: Any) -> None:
-    page.goto(f"{server.url}/queues")
+    page.goto("/queues")
     page.get_by_role("button", name="Pause").click()
     page.locator(".queue .state.paused").wait_for()
     assert server.http.get("/v1/queues/default").json()["state"] == "paused"
     page.get_by_role("button", name="Resume").click()
     page.locator(".queue .state.live").wait_for()
-    page.goto(f"{server.url}/cluster")
+    page.goto("/cluster")
     page.get_by_role("button", name="Cordon").click()
     page.locator("#nodes .state.cordoned").wait_for()
     page.get_by_role("button", name="Uncordon").click()
     page.locator("#nodes .state.live").wait_for()
     for path in ("/timeline", "/workflows", "/alerts", "/settings"):
-        page.goto(server.url + path)
+        page.goto(path)
         page.locator("main h1").wait_for()

@@ -4,19 +4,17 @@ a list is two clicks; what is typed, or reached with the tabulator, is none."""
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from tests.acceptance.server import DEADLINE, Server
-from tests.engines.conftest import need_packages
+from tests.acceptance.server import Server
+from tests.engines.dashboard.conftest import tab
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard-tasks")]
 MOST = 4
-ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
 class Hand:
@@ -35,42 +33,12 @@ class Hand:
         place.select_option(label=label)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server(tmp_path_factory.mktemp("tasks")).start()
-    try:
-        yield started
-    finally:
-        started.stop()
-
-
-@pytest.fixture(scope="module")
-def browser(need: Callable[..., None]) -> Iterator[Any]:
-    need("chromium")
-    need_packages("playwright")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGS)
-        yield started
-        started.close()
-
-
 @pytest.fixture
 def hand(browser: Any, server: Server) -> Iterator[Hand]:
-    context = browser.new_context(base_url=server.url, timezone_id="UTC")
-    context.set_default_timeout(DEADLINE * 1000)
-    page = context.new_page()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: said.append(str(error)))
-    try:
+    with tab(browser, server, timezone_id="UTC") as page:
         found = Hand(page)
         yield found
         assert 0 < found.clicks <= MOST
-        assert said == []
-    finally:
-        context.close()
 
 
 @pytest.fixture(scope="module")

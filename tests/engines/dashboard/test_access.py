@@ -4,54 +4,13 @@ verification; a viewer who logs in is offered nothing and refused."""
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.acceptance.server import DEADLINE, Server
-from tests.engines.conftest import need_packages
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard-access")]
-ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server(tmp_path_factory.mktemp("access")).start()
-    try:
-        yield started
-    finally:
-        started.stop()
-
-
-@pytest.fixture(scope="module")
-def browser(need: Callable[..., None]) -> Iterator[Any]:
-    need("chromium")
-    need_packages("playwright")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGS)
-        yield started
-        started.close()
-
-
-@pytest.fixture
-def page(browser: Any, server: Server) -> Iterator[Any]:
-    """A tab whose console must stay silent."""
-    context = browser.new_context(base_url=server.url)
-    context.set_default_timeout(DEADLINE * 1000)
-    tab = context.new_page()
-    said: list[str] = []
-    tab.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-    tab.on("pageerror", lambda error: said.append(str(error)))
-    try:
-        yield tab
-        assert said == []
-    finally:
-        context.close()
 
 
 def test_a_token_is_made_shown_once_good_and_revoked(page: Any, server: Server) -> None:
