@@ -89,7 +89,7 @@ def _addresses(jobs: int, runs: int) -> dict[str, str]:
 
 def _of_pages(jobs: int, runs: int) -> dict[str, str]:
     plain = ("/", "/jobs", "/jobs/new", "/runs", "/timeline", "/workflows", "/queues", "/cluster", "/alerts",
-             "/settings", "/style", "/docs")  # fmt: skip
+             "/settings", "/style", "/docs", "/forecast", "/forecast?span=7d", "/audit")  # fmt: skip
     named = {
         "/jobs/ID": f"/jobs/{jobs // 2}", "/jobs/ID that always fails": f"/jobs/{FAILING}",
         "/jobs/ID always skipped": f"/jobs/{SKIPPING}", "/jobs/ID/edit": f"/jobs/{jobs // 2}/edit",

@@ -13,18 +13,29 @@ function put(part, fresh) {
   part.replaceWith(fresh);
 }
 
+// The part that stands right before this one, by name.
+const nameBefore = ({ previousElementSibling: before }) => (before?.matches("[data-fresh]") ? nameOf(before) : undefined);
+
 // After something was done here, its place is shown anew whoever points at it.
 export async function refresh(isOwn = false) {
   const text = await get(location.pathname + location.search, { headers: { accept: "text/html" } });
   const page = new DOMParser().parseFromString(text, "text/html");
-  const found = new Map(parts(page).map((part) => [nameOf(part), part]));
+  const found = new Map(parts(page).map((part) => [nameOf(part), { fresh: part, after: nameBefore(part) }]));
+  const there = new Map();
   for (const part of parts(document)) {
-    const fresh = found.get(nameOf(part));
+    const { fresh } = found.get(nameOf(part)) ?? {};
     const isBusy = document.querySelector("dialog[open]") || (!isOwn && isHeld(part));
     if (!fresh) part.remove();
-    else if (!isBusy && part.innerHTML !== fresh.innerHTML) put(part, fresh);
+    else if (!isBusy && !part.isEqualNode(fresh)) put(part, fresh);
+    if (fresh) there.set(nameOf(part), part.isConnected ? part : fresh);
     found.delete(nameOf(part));
   }
+  for (const [name, { fresh, after }] of found) {
+    if (!there.has(after)) continue;
+    there.get(after).after(fresh);
+    there.set(name, fresh);
+    found.delete(name);
+  }
   reachScrolled();
-  return found.size === 0; // else the page has parts that were not there before
+  return found.size === 0; // else the page has parts that were not there before, and nobody knows where they belong
 }
