@@ -122,7 +122,7 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Of the process and its children, the keeper and the workers."""
-        return sum(_cpu_of(pid) for pid in [self.pid, *_children(self.pid)])
+        return sum(cpu_of(pid) for pid in [self.pid, *_children(self.pid)])
 
     def memory_mib(self) -> float:
         fields = Path(f"/proc/{self.pid}/statm").read_text().split()
@@ -182,7 +182,8 @@ def _free_port() -> int:
         return port
 
 
-def _cpu_of(pid: int) -> float:
+def cpu_of(pid: int) -> float:
+    """Return the seconds of processor time that a process has had."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

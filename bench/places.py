@@ -109,6 +109,11 @@ class PostgresPlace:
         finally:
             await connection.close()
 
+    async def backends(self) -> list[int]:
+        """Return the processes that serve this database just now, but for the one that is asked."""
+        found = await self.rows("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
+        return [pid for (pid,) in found]
+
     async def settle(self) -> None:
         await self.rows("VACUUM ANALYZE")
         await self.rows("CHECKPOINT")

@@ -15,8 +15,8 @@ from bench import bare
 from bench.figure import Aim, Bench, Line, Void, figure, measure
 from bench.load import CHUNK, drafts, submit
 from bench.loadgen import Wire
-from bench.node import ready, server
-from bench.places import Place
+from bench.node import cpu_of, ready, server
+from bench.places import Place, PostgresPlace
 from horae.core.work import specs
 from horae.queues.local import LocalQueue
 from horae.service.jobs import Jobs
@@ -153,13 +153,12 @@ async def run_now(bench: Bench) -> AsyncIterator[Line]:
                     await _generate(
                         "run", up.port, clients, size // 10, "first"
                     )  # what is only met once is not to be measured
-                    cpu, commits = up.cpu_seconds(), await _commits(place)
+                    cpu, before = up.cpu_seconds(), await _spent(place)
                     told = await _generate("run", up.port, clients, size, "again")
-                    cpu, after = up.cpu_seconds() - cpu, await _commits(place)
+                    cpu, after = up.cpu_seconds() - cpu, await _spent(place)
                 await _judge_runs(place, size + size // 10)
                 told["cpu_us_per_run"] = round(cpu / size * 1e6, 1)
-                if after is not None and commits is not None:
-                    told["commits_per_run"] = round((after - commits) / size, 3)
+                told |= {name: round((after[name] - before[name]) / size, 3) for name in after}
                 return told.pop("rate"), told
 
         async def loop(size: int = size, clients: int = clients) -> float:
@@ -170,13 +169,20 @@ async def run_now(bench: Bench) -> AsyncIterator[Line]:
         yield await measure(line, bench["trials"], ours, loop)
 
 
-async def _commits(place: Place) -> int | None:
-    """Return how many transactions the server has committed; one that ended less than a second ago may be missing."""
-    if place.store != "postgres":
-        return None
+async def _spent(place: Place) -> dict[str, float]:
+    """Return what PostgreSQL has spent; a transaction that ended less than a second ago may be missing."""
+    if not isinstance(place, PostgresPlace):
+        return {}
     await asyncio.sleep(1.5)
-    found = await place.rows("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")
-    return int(found[0][0])
+    [(commits, wal)] = await place.rows(
+        "SELECT xact_commit, pg_current_wal_insert_lsn() - '0/0' FROM pg_stat_database "
+        "WHERE datname = current_database()"
+    )
+    return {
+        "commits_per_run": int(commits),
+        "wal_bytes_per_run": int(wal),
+        "postgres_cpu_us_per_run": sum(map(cpu_of, await place.backends())) * 1e6,
+    }
 
 
 async def _judge_runs(place: Place, size: int) -> None:

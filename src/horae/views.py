@@ -76,14 +76,14 @@ class TimelineRow(Struct):
     job_id: Id
     name: str
     runs: Annotated[list[TimelineRun], Meta(description="The newest 300, then the next 300 that are expected.")]
-    count: Annotated[Count, Meta(description="Runs that were found, and moments that come.")]
+    count: Annotated[Count, Meta(description="Runs that were found, or about as many, and moments that come.")]
 
 
 class TimelineLoad(Struct):
     """How much is going on in a part of the time."""
 
     start_at: When
-    running: Annotated[float, Meta(description="Runs at once, at most: as they were, or as expected.")]
+    running: Annotated[float, Meta(description="Runs at once: at most or, of very many, on average.")]
     is_expected: bool
 
 

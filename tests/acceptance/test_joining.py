@@ -56,6 +56,31 @@ def kept(agent: AgentProcess) -> Any:
     return json.loads((agent.directory / "data" / "agent" / "credential").read_bytes())
 
 
+@pytest.mark.long
+def test_an_evicted_agent_is_refused_with_a_token_for_any_agent_by_whatever_name(
+    servers: tuple[Server, Server], begin: Begin, tmp_path: Path
+):
+    asked, called = servers
+    token = tmp_path / "any.token"
+    asked.cli("token", "create", "any", "--agent", "*", "--label", "*", "--file", str(token))
+    shared = ("--token-file", str(token), "--data", str(tmp_path / "shared"))
+    first = begin(at(called), "first", *shared).joined()
+    assert "is evicted" in asked.cli("nodes", "evict", "first").stdout
+    assert wait_for_end(first) == 3
+    assert "comes back by joining anew" in asked.cli("nodes", "uncordon", "first", check=False).stderr
+
+    for name in ("first", "second"):
+        again = begin(at(called), name, *shared)
+        assert wait_for_end(again) == 3
+        assert "error[E_EVICTED]" in again.log()
+
+    another = begin(at(called), "third", "--token-file", str(token)).joined()
+    assert another.stop() == 0
+    joined = begin(at(called), "second", *shared[2:], "--join", make_join(asked, "second", "--label", "second"))
+    joined.joined()
+    assert joined.stop() == 0
+
+
 def test_an_agent_joins_once_renews_itself_is_evicted_and_comes_back_with_a_new_token(
     servers: tuple[Server, Server], begin: Begin, tmp_path: Path
 ):

@@ -3,11 +3,12 @@ SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from horae.core.model import Bounds, State
+from horae.core.model import ANY, Bounds, NodeState, State, Token
 from horae.core.runs.orders import Result
 from horae.core.signs import NewLine
 from horae.errors import Conflict, Evicted, NotFound
@@ -23,6 +24,7 @@ from ..claiming import claim
 from .test_sessions import IDENTITY, lead, node, queue_run
 
 DEAD_AFTER = 17.0
+OTHER = "o" * 32
 
 
 class Cluster:
@@ -82,12 +84,48 @@ async def test_an_evicted_node_claims_beats_and_joins_no_more(cluster: Cluster):
         with pytest.raises(Evicted) as caught:
             await store.register_node(node(), session=given)
         assert (caught.value.code, caught.value.status) == ("E_EVICTED", 403)
-    assert await store.open_lines(
-        [NewLine("n1", IDENTITY, "server", "l1"), NewLine("n2", IDENTITY, "server", "l2")]
-    ) == [
-        -1,
-        0,
+    lines = [
+        NewLine("n1", IDENTITY, "server", "l1"),
+        NewLine("n1", OTHER, "server", "l2"),  # its data directory was emptied
+        NewLine("n2", IDENTITY, "server", "l3"),  # it calls itself otherwise
+        NewLine("n2", OTHER, "server", "l4"),
     ]
+    assert await store.open_lines(lines) == [-1, -1, -1, 0]
+
+
+async def test_an_evicted_agent_takes_no_name_that_there_is_either(cluster: Cluster):
+    store = cluster.store
+    await store.register_node(node(via="server"))
+    await store.register_node(replace(node("n2", via="server"), identity=OTHER))
+    await store.retire_node("n2", NodeState.GONE)
+    await cluster.nodes.evict("n1")
+    assert await store.open_lines([NewLine("n2", IDENTITY, "server", "l1")]) == [-1]
+    [session] = await store.open_lines([NewLine("n2", OTHER, "server", "l2")])
+    assert session is not None
+    assert session > 0
+
+
+async def test_an_agent_that_was_evicted_is_let_in_by_joining_anew_alone(cluster: Cluster):
+    """A token for any agent is good still, and an operator's word is not enough."""
+    store, access = cluster.store, cluster.access
+    text = (await access.create("any", "agent", "ann", None, bounds=Bounds(ANY)))[1]
+    await store.register_node(node(via="server"))
+    await cluster.nodes.evict("n1")
+    await access.check(text, "agent")
+    with pytest.raises(Conflict) as refused:
+        await cluster.nodes.uncordon("n1")
+    assert refused.value.code == "E_EVICTED"
+    assert await store.open_lines([NewLine("n1", IDENTITY, "server", "l1")]) == [-1]
+
+    join = (await access.create("join", "join", "ann", 60.0, bounds=Bounds(ANY)))[0]
+    credential = Token(0, "n3", "agent", "ann", "a" * 64, 0, parent_id=join.id, bounds=Bounds("n3"))
+    assert await store.redeem_token(credential, cluster.clock.now(), IDENTITY) is not None
+
+    lines = [NewLine("n3", IDENTITY, "server", "l2"), NewLine("n1", IDENTITY, "server", "l3")]
+    first, second = await store.open_lines(lines)
+    assert first == 0  # it is new by this name
+    assert second is not None
+    assert second > 0
 
 
 async def test_eviction_outlives_what_the_node_says_and_ends_with_an_operators_word(cluster: Cluster):

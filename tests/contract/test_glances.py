@@ -10,12 +10,14 @@ from itertools import pairwise
 import pytest
 
 from horae.core.definitions import Sort
-from horae.core.model import JobFilter, Overlap, State
+from horae.core.insight.timeline import Mark
+from horae.core.model import SECOND, JobFilter, Overlap, State
 from horae.core.runs.orders import NewRun, Order
 from horae.ports.store import Store
+from horae.service.jobs import glances as service
 from horae.service.jobs.glances import DAY, KEPT_FOR, Glances, start_of
-from horae.testing import FakeClock, make_job
-from tests.contract.test_search import keep, names, run
+from horae.testing import START, FakeClock, make_job
+from tests.contract.test_search import keep, names, queue, run
 
 
 async def test_the_last_fates_of_many_jobs_are_read_together_oldest_first(store: Store):
@@ -145,3 +147,85 @@ async def test_days_long_over_are_not_counted_again_for_a_while(
     clock.advance(KEPT_FOR / 1_000_000)
     await glances.days(1, 10)
     assert stretches == [10, 2, 12, 10]
+
+
+HOUR = 3600 * SECOND
+
+
+def ids(marks: Sequence[Mark]) -> list[int]:
+    return sorted(mark.id for mark in marks)
+
+
+async def test_a_time_with_few_runs_is_read_whole_without_those_before_and_after_it(store: Store, clock: FakeClock):
+    job = make_job(1)
+    await keep(store, job)
+    before = await run(store, job)
+    clock.advance(HOUR / SECOND)
+    at = clock.now()
+    within = [await run(store, job), await run(store, job, State.FAILED)]
+    parent = within[0]
+    [task] = await store.enqueue([Order(NewRun(1, job.kind, 5, Overlap.ALLOW, parent_id=parent, task="a"))])
+    await store.cancel(task.ids, "requested")
+    clock.advance(HOUR / SECOND)
+    after = await run(store, job)
+
+    found = await Glances(store).sample(at, at + SECOND)
+
+    assert found.is_whole
+    assert ids(found.marks) == within
+    assert {mark.state for mark in found.marks} == {State.SUCCEEDED, State.FAILED}
+    assert found.marks[0] == Mark(within[0], 1, State.SUCCEEDED, at, at, at)
+    assert ids((await Glances(store).sample(START - HOUR, clock.now() + 1)).marks) == [before, *within, after]
+    assert (await Glances(store).sample(at, at + SECOND, org=7)).marks == []
+
+
+async def test_of_very_many_runs_some_of_each_part_of_the_time_stand_for_the_others(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    job = make_job(1)
+    await keep(store, job)
+    await run(store, job)
+    clock.advance(1)
+    at = clock.now()
+    made = [await run(store, job) for _ in range(12)]
+    for name, value in (("READ_WHOLE", 11), ("PIECES", 3), ("PIECE", 2)):
+        monkeypatch.setattr(service, name, value)
+
+    found = await Glances(store).sample(at, at + SECOND)
+
+    assert ids(found.marks) == [made[0], made[1], made[4], made[5], made[8], made[9]]
+    assert found.weight == 2.0
+    monkeypatch.setattr(service, "READ_WHOLE", 12)
+    assert ids((await Glances(store).sample(at, at + SECOND)).marks) == made
+
+
+async def test_the_newest_runs_of_each_job_are_read_with_those_that_go_on(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    busy, idle, other = make_job(1), make_job(2), make_job(3)
+    await keep(store, busy, idle, other)
+    ended = [await run(store, busy, state) for state in (State.SUCCEEDED, State.FAILED, State.SUCCEEDED)]
+    once = await run(store, idle)
+    await run(store, other)
+    waiting = await queue(store, busy)
+    monkeypatch.setattr(service, "NEWEST", 2)
+    glances = Glances(store)
+
+    assert ids(await glances.newest([1, 2], START, START + SECOND)) == sorted([*ended[1:], once, waiting])
+    assert ids(await glances.newest([1], START + HOUR, START + 2 * HOUR)) == [waiting]  # since before, and still
+    assert await glances.newest([], START, START + SECOND) == []
+    assert ids(await glances.live(START + SECOND)) == [waiting]
+    assert await glances.live(START + SECOND, org=7) == []
+    assert await glances.live(START) == []
+
+
+async def test_the_newest_jobs_whose_name_holds_a_text_are_found_whatever_the_case(store: Store):
+    named = ["Straße 100%", "straße", "Other", "STREET"]
+    await keep(store, *(make_job(number, name=name) for number, name in enumerate(named, start=1)))
+    glances = Glances(store)
+
+    assert await glances.named("STR", None, 9) == [4, 2, 1]
+    assert await glances.named("straß", None, 9) == [2, 1]
+    assert await glances.named("0%", None, 9) == [1]
+    assert await glances.named("str", 1, 2) == [4, 2]
+    assert await glances.named("str", 7, 9) == []

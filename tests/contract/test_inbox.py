@@ -20,7 +20,9 @@ import horae
 from horae.app.roles import InboxRole
 from horae.core.definitions import Submission
 from horae.core.events import BEGINNING, EventFilter
-from horae.core.model import SECOND, Debounce, Overlap, Policy, Run, RunFilter, State
+from horae.core.identity import User
+from horae.core.model import SECOND, Debounce, Overlap, Policy, Reason, Run, RunFilter, State
+from horae.core.roles import Role
 from horae.core.runs import inbox as inbox_rules
 from horae.core.runs.inbox import MOST_MISSING, PATIENCE, SWEEP, Handed, Refusal, Target
 from horae.core.runs.orders import Order
@@ -101,6 +103,19 @@ async def test_what_is_handed_to_a_job_that_debounces_waits_for_more(
     }  # fmt: skip
     clock.advance(10)
     assert (await store.sweep()).queued == 2
+
+
+async def test_what_the_owner_of_a_job_may_not_run_is_skipped_and_its_key_is_used(
+    store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox, clock: FakeClock
+):
+    owner = make_job(1).owner
+    assert await store.add_user(User(0, owner, roles={1: Role.VIEWER})) is not None
+    later = datetime.fromtimestamp(clock.now() / SECOND + 3600, UTC)
+    for given in ({"key": "a"}, {"key": "a"}, {"run_at": later}):
+        await horae.enqueue(caller, "mail", **given)
+    await drain(inbox)
+    assert [(run.state, run.reason) for run in await runs(store)] == [(State.SKIPPED, Reason.OWNER)] * 2
+    assert await refused(caller) == []
 
 
 async def test_what_is_rolled_back_never_runs(store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox):

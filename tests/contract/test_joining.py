@@ -23,7 +23,7 @@ from horae.service.audit import Audit
 from horae.service.metrics import Metrics
 from horae.testing import FakeClock
 
-from .test_sessions import node
+from .test_sessions import IDENTITY, node
 
 DAY = 86_400.0
 PEER = "192.0.2.7"
@@ -50,7 +50,7 @@ class Server:
         """What a server does with the first frame of a line, and the agent with its answer."""
         token = await self.agents.admit(own.token, PEER)
         if token.scope == "join":
-            token = await self.agents.redeem(token, name, own.hash, PEER)
+            token = await self.agents.redeem(token, name, IDENTITY, own.hash, PEER)
             own.take(token.id)
         return token
 
@@ -148,7 +148,7 @@ async def test_an_agent_that_dies_while_it_joins_is_not_locked_out(server: Serve
     OwnCredential(file, join)  # killed before anybody heard of it
     own = OwnCredential(file, join)
     token = await server.agents.admit(own.token, PEER)
-    made = await server.agents.redeem(token, "n1", own.hash, PEER)  # killed before it heard the answer
+    made = await server.agents.redeem(token, "n1", IDENTITY, own.hash, PEER)  # killed before it heard the answer
     server.clock.advance(JOIN_SECONDS + 1)
 
     again = OwnCredential(file, join)
@@ -177,7 +177,7 @@ async def test_what_is_no_hash_is_refused_before_the_join_token_is_used(server: 
     token = await server.agents.admit(join, PEER)
     for hash in ("", "x" * 64, "a" * 63, "A" * 64):
         with pytest.raises(Invalid):
-            await server.agents.redeem(token, "n1", hash, PEER)
+            await server.agents.redeem(token, "n1", IDENTITY, hash, PEER)
     await server.hello(OwnCredential(file, join))
 
 

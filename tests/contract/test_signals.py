@@ -297,6 +297,21 @@ async def end_called(store: Store, limit: int = 10, state: State = State.SUCCEED
     return called
 
 
+async def test_what_its_owner_may_not_run_has_failed_and_its_caller_goes_on(store: Store) -> None:
+    await submit(store, make_job(2, kind="shell", policy=Policy()))
+    one = await claimed_run(store)
+    order = call_of(one)
+    order.run.barred = True
+    wait = Wait(Reason.CHILDREN, calls=(Call("call:1", "2"),))
+    await store.finish([], [waiting(one, wait)], {one.run_id: Calls([order])})
+    assert await claim(store, "n1", "shell", (), 10) == []
+    [task] = await store.load_tasks([one.run_id])
+    called = await store.get_run(task.run_id)
+    assert called is not None
+    assert (called.state, called.reason) == (State.FAILED, Reason.OWNER)
+    assert (await store.answer_calls(await store.load_endings(0, 10))).queued == 1
+
+
 async def test_calls_are_made_with_the_wait_for_them(store: Store) -> None:
     one = await calling(store, 1, 2)
     run = await store.get_run(one.run_id)

@@ -209,6 +209,6 @@ async def test_a_tampered_row_is_named_over_http(world: World) -> None:
     await Sealer(world.store, world.metrics, days=0).seal()
     fine = (await world.http.get("/v1/audit/verify")).json()
     assert (fine["checked"], fine["faults"], fine["cursor"]) == (4, [], None)
-    await world.store.write("UPDATE audit SET who = 'x' WHERE seq = 2")  # type: ignore[attr-defined]
+    await world.store.write("UPDATE audit SET who = 'x' WHERE id = 2")  # type: ignore[attr-defined]
     broken = (await world.http.get(f"/v1/audit/verify?head={fine['head']}")).json()
     assert [(fault["seq"], fault["what"]) for fault in broken["faults"]] == [(2, "changed")]

@@ -10,6 +10,7 @@ import pytest
 from horae.core.model import State
 from horae.core.runs.orders import Result
 from horae.core.time.moments import format_moment
+from horae.service.insight import forecasting as service
 from horae.service.insight.forecasting import Forecasting
 from horae.service.insight.learning import Learning
 
@@ -129,3 +130,51 @@ async def test_remote_calls_list_the_jobs_of_a_forecast_of_five_minutes(world: W
     listed = await call(world, "get_jobs_in_next_5_mins")
     foretold = await asked(world, hours=5 / 60, limit=1000)
     assert {str(job["job_id"]) for job in listed} == {item["key"] for item in foretold["items"]}
+
+
+@BOTH
+async def test_of_very_many_triggers_who_only_looks_does_not_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await submit(world, schedule="1h")
+    forecasting = Forecasting(world.store)
+    assert (await forecasting.look(hours=24)) is not None  # there is one trigger
+    monkeypatch.setattr(service, "FEW", 0)
+
+    assert await forecasting.look(hours=12) is None
+    await asyncio.gather(*forecasting._making.values())
+    found = await forecasting.look(hours=12)
+    assert found is not None
+    assert found.triggers == 1
+    await submit(world, schedule="1h")
+    assert await forecasting.look(hours=12) is found  # it was made lately
+    assert await forecasting.lately(hours=12) is found
+
+    forecasting._kept = {asked: kept._replace(fresh_until=0.0) for asked, kept in forecasting._kept.items()}
+    assert await forecasting.look(hours=12) is found  # while the next is made
+    assert (await forecasting.lately(hours=12)).triggers == 2
+    forecasting._kept = {
+        asked: kept._replace(fresh_until=0.0, good_until=0.0) for asked, kept in forecasting._kept.items()
+    }
+    assert await forecasting.look(hours=12) is None
+    await asyncio.gather(*forecasting._making.values())
+
+
+@BOTH
+async def test_of_few_triggers_the_api_has_a_new_forecast_each_time(world: World) -> None:
+    await submit(world, schedule="1h")
+    assert (await asked(world, hours=12))["triggers"] == 1
+    await submit(world, schedule="1h")
+    assert (await asked(world, hours=12))["triggers"] == 2
+
+
+async def test_pages_come_before_the_forecast_of_very_many_triggers_and_say_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await submit(world, schedule="1h")
+    monkeypatch.setattr(service, "FEW", 0)
+    html = {"accept": "text/html"}
+    for path, soon in (("/forecast", "It is being worked out"), ("/timeline", "data-soon")):
+        assert soon in (await world.http.get(path, headers=html)).text
+        await asyncio.gather(*world.services.forecasting._making.values())
+        assert soon not in (await world.http.get(path, headers=html)).text

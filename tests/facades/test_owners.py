@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from horae.core.identity import User
-from horae.core.model import Reason, RunFilter, State
+from horae.core.model import Reason, Run, RunFilter, State
 from horae.core.rights import Grant
 from horae.core.roles import Role
 from horae.core.work.specs import parse_job
 from horae.errors import Conflict
 from horae.service.jobs import Jobs
 from horae.service.policy import owners
+from tests.facades.explain.asking import act, finish, why_run
 from tests.facades.world import BOTH, World
 
 MINUTE = 60.0
@@ -30,9 +33,8 @@ async def account(world: World, role: Role | None = Role.EDITOR, org: int = 1) -
 
 
 async def submitted(world: World, owner: str = "ann", **fields: object) -> int:
-    document = parse_job(
-        {"name": "j", "steps": [{"run": "true"}], "schedule": "@every 1m", "overlap": "allow", **fields}
-    )
+    given = {"name": "j", "steps": [{"run": "true"}], "schedule": "@every 1m", "overlap": "allow", **fields}
+    document = parse_job({field: value for field, value in given.items() if value is not None})
     return (await world.jobs.submit([document], owner=owner)).jobs[0].id
 
 
@@ -86,6 +88,74 @@ async def test_whoever_wants_such_a_job_to_run_is_told(world: World) -> None:
     assert [each.get("code", each.get("state")) for each in answers] == ["E_OWNER", "queued", "E_OWNER"]
     alike = (await world.http.post("/v1/runs", json={"runs": [{"job": job}] * 3})).json()["runs"]
     assert [each["code"] for each in alike] == ["E_OWNER"] * 3
+
+
+# ── runs that others make ──
+
+
+async def disabled_while_running(world: World, ann: int, job: int) -> None:
+    """Let a run of a job begin, take its owner's rights away, and end it."""
+    await world.jobs.run_now(job)
+    [claimed] = await world.claim("shell")
+    await world.store.set_disabled(ann, 1)
+    await finish(world, claimed)
+    await act(world)
+
+
+async def newest(world: World, job: int) -> Run:
+    return (await world.jobs.list_runs(RunFilter(job_id=job))).items[0]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "follows", [{"after": ["first"]}, {"triggers": [{"on": {"job": "first", "states": ["succeeded"]}}]}]
+)
+@pytest.mark.parametrize("debounce", [{}, {"debounce": {"seconds": 10}}])
+async def test_what_comes_after_another_is_skipped_once_and_says_why(
+    world: World, follows: dict[str, Any], debounce: dict[str, Any]
+) -> None:
+    ann, first = await account(world), await submitted(world, key="first", schedule=None)
+    second = await submitted(world, schedule=None, **follows, **debounce)
+    await disabled_while_running(world, ann, first)
+    run = await newest(world, second)
+    assert (run.state, run.reason) == (State.SKIPPED, Reason.OWNER)
+    told = (await why_run(world, run)).first
+    assert (told["code"], told["data"]["owner"]) == ("run.skipped.owner", "ann")
+    await act(world)
+    assert len((await world.jobs.list_runs(RunFilter(job_id=second))).items) == 1
+
+
+@BOTH
+async def test_a_workflow_goes_no_further_and_fails(world: World) -> None:
+    ann = await account(world)
+    tasks = {"a": {"steps": [{"run": "true"}]}, "b": {"needs": ["a"], "steps": [{"run": "true"}]}}
+    document = parse_job({"name": "w", "tasks": tasks})
+    flow = (await world.jobs.submit([document], owner="ann")).jobs[0].id
+    parent = await world.jobs.run_now(flow)
+    await act(world)
+    [first] = await world.claim("shell")
+    await world.store.set_disabled(ann, 1)
+    await finish(world, first)
+    for _ in range(3):
+        await act(world)
+    assert await world.claim("shell") == []
+    ended = await world.jobs.get_run(parent.id)
+    assert (ended.state, ended.reason) == (State.FAILED, Reason.CHILDREN)
+    children = (await world.jobs.list_runs(RunFilter(parent_id=parent.id))).items
+    [barred] = [run for run in children if run.task == "b"]
+    assert (barred.state, barred.reason) == (State.FAILED, Reason.OWNER)
+    assert (await why_run(world, barred)).first["code"] == "run.failed.owner"
+
+
+@BOTH
+async def test_a_webhook_is_told_and_makes_no_run(world: World) -> None:
+    ann, job = await account(world), await submitted(world, schedule=None, triggers=[{"webhook": {"format": "plain"}}])
+    [trigger] = (await world.jobs.get(job)).triggers
+    address = (await world.http.post(f"/v1/triggers/{trigger.id}/hook")).json()["hook"]
+    await world.store.set_disabled(ann, 1)
+    answer = await world.http.post(address, json={})
+    assert (answer.status_code, answer.json()["code"]) == (409, "E_OWNER")
+    assert not (await world.jobs.list_runs(RunFilter(job_id=job))).items
 
 
 async def test_owners_are_asked_for_together_and_believed_for_a_while(

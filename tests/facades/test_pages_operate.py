@@ -11,6 +11,7 @@ import pytest
 from horae.core.model import SECOND, Node, State
 from horae.core.time.moments import format_moment, parse_moment
 from horae.core.work.specs import parse_job
+from horae.service.jobs import glances
 from horae.web.pages.filters import next_at
 from tests.facades.world import BOTH, TWICE, World
 
@@ -131,6 +132,30 @@ async def test_the_timeline_has_what_ran_and_what_is_to_run_by_job(world: World)
     assert (await world.http.get("/v1/timeline", params=past)).json()["rows"] == []
     wrong = await world.http.get("/v1/timeline", params={**past, "until": "2019-01-01T00:00:00Z"})
     assert (wrong.status_code, wrong.json()["code"]) == (422, "E_RANGE")
+
+
+@BOTH
+async def test_of_very_many_runs_a_timeline_shows_some_and_the_newest_of_each_row(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fail(world, await make(world, "before"))
+    world.clock.advance(86_400)
+    busy, rare = await make(world, "busy"), await make(world, "rare")
+    start = world.clock.now()
+    runs = [await fail(world, busy) for _ in range(6)]
+    await fail(world, rare)
+    for name, value in (("READ_WHOLE", 4), ("PIECES", 2), ("PIECE", 1), ("NEWEST", 2)):
+        monkeypatch.setattr(glances, name, value)
+    asked = {"from": format_moment(start - 600 * SECOND), "until": format_moment(start + 600 * SECOND)}
+
+    found = (await world.http.get("/v1/timeline", params=asked)).json()
+
+    assert found["is_cut"]
+    [row] = found["rows"]
+    assert (row["name"], row["count"]) == ("busy", 7)  # two of seven were looked at
+    assert sorted(run["id"] for run in row["runs"]) == [runs[0], runs[3], runs[4], runs[5]]
+    [named] = (await world.http.get("/v1/timeline", params={**asked, "name": "RARE"})).json()["rows"]
+    assert (named["job_id"], named["count"]) == (rare, 1)
 
 
 @BOTH

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,11 +15,15 @@ import asyncpg
 import pytest
 
 import horae
+from horae.core import audit
 from horae.errors import ConfigError, Error, Unavailable
+from horae.service.audit import Audit
+from horae.service.metrics import Metrics
 from horae.stores import migrate
 from horae.stores.migrate import Migration, Report
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
+from horae.testing import START, FakeClock
 from tests.acceptance.server import free_port
 from tests.conftest import with_database
 
@@ -46,6 +50,8 @@ class Database(Protocol):
 
     async def tables(self) -> set[str]: ...
 
+    async def execute_all(self, statements: Sequence[str]) -> None: ...
+
     async def rows(self, statement: str) -> list[Any]: ...
 
 
@@ -59,8 +65,12 @@ class Lite:
         return await asyncio.to_thread(migrate.migrate_sqlite, self.path, check=check)
 
     async def execute(self, statement: str) -> None:
+        await self.execute_all([statement])
+
+    async def execute_all(self, statements: Sequence[str]) -> None:
         connection = sqlite3.connect(self.path)
-        connection.execute(statement)
+        for statement in statements:
+            connection.execute(statement)
         connection.commit()
         connection.close()
 
@@ -87,8 +97,11 @@ class Postgres:
         return await migrate.migrate_postgres(self.url, check=check)
 
     async def execute(self, statement: str) -> None:
+        await self.execute_all([statement])
+
+    async def execute_all(self, statements: Sequence[str]) -> None:
         connection = await asyncpg.connect(self.url)
-        await connection.execute(statement)
+        await connection.execute(";".join(statements))
         await connection.close()
 
     async def tables(self) -> set[str]:
@@ -519,3 +532,50 @@ async def test_ends_that_nobody_was_told_of_become_events(
     assert [tuple(row) for row in rows] == [("run.finished", 11, 1), ("run.finished", 14, 0)]
     readers = await database.rows("SELECT name, place FROM event_readers")
     assert [tuple(row) for row in readers] == ([("nats", "0.0.0")] if is_watched else [])
+
+
+# ── 0036: what seals rows of the audit log lies beside them ──
+
+DEED = """INSERT INTO audit (id, at, org, who, via, address, action, operation, kind, subject, made, count, change,
+  request_id, nth, outcome, code, seq, hash)
+VALUES ({row.id}, {row.at}, 1, 'ann', '', '', '', '', '', '', '', 1, '', 'r{row.id}', 0, 'done', '', {seq}, {hash})"""
+
+
+async def test_sealed_rows_of_before_are_sealed_as_they_were(
+    database: Lite | Postgres, monkeypatch: pytest.MonkeyPatch
+):
+    known = {dialect: migrate.migrations(dialect) for dialect in DIALECTS}
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "migrations", lambda dialect: tuple(m for m in known[dialect] if m.version < 36))
+        await database.migrate()
+    rows = [
+        audit.Row(number, START + number, 1, "ann", *[""] * 7, 1, "", f"r{number}", 0, "done", "")
+        for number in range(1, audit.SEALED + 6)
+    ]
+    late, *sealed = rows
+    order = [*sealed[1:], sealed[0]] if database.dialect == "postgres" else rows
+    old = audit.Seal.of(order, 0, audit.NO_HASH)
+    texts = [DEED.format(row=rows[row_id - 1], seq=seq, hash=f"'{text}'") for row_id, seq, text in old.entries()]
+    if late not in order:  # it has committed after the others were sealed
+        texts.append(DEED.format(row=late, seq="NULL", hash="NULL"))
+    texts.append(f"UPDATE audit_head SET seq = {old.seq}, hash = '{old.last_hash}'")
+    await database.execute_all(texts)
+
+    await database.migrate()
+
+    store: PostgresStore | SqliteStore = (
+        PostgresStore(database.url)
+        if isinstance(database, Postgres)
+        else SqliteStore(database.path, clock=lambda: START)
+    )
+    await store.open()
+    try:
+        assert (await store.seal_audit(10))[0] == len(rows) - len(order)
+        log = Audit(store, FakeClock(START), Metrics())
+        check, head, is_last = await log.verify(None, f"{old.seq}:{old.last_hash}")
+        assert (check.faults, check.checked, head.seq, is_last) == ([], len(rows), len(rows), True)
+        numbers = {row.id: row.seq for row in await store.list_audit(audit.AuditFilter(), None, 1000)}
+        assert numbers == {row_id: seq for row_id, seq, _ in old.entries()} | {late.id: numbers[late.id]}
+        assert numbers[late.id] in (1, len(rows))
+    finally:
+        await store.close()

@@ -5,6 +5,8 @@
 A row is sealed by a number without gaps and by the hash of what it says together with the hash of the row before it. So
 a row that is changed, taken out, put in or moved does not fit those beside it. Whoever can rewrite all rows can also
 rewrite all hashes: only the last hash, kept elsewhere, tells of that, and of rows cut off at the end.
+
+Rows are written once. Numbers and hashes lie beside them, in seals of many rows each.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -22,6 +24,7 @@ from horae.core.secrets.fields import MASK, masked
 from horae.errors import Invalid
 
 NO_HASH = "0" * 64  # before the first row
+SEALED = 500  # rows of one seal
 MAX_TEXT = 200  # characters of a name, an address or an operation
 MAX_CHANGE = 8000  # of what changed
 MAX_VALUE = 200  # of one value in it
@@ -127,6 +130,14 @@ class Row(NamedTuple):
     hash: str | None = None
 
 
+class Gone(NamedTuple):
+    """A row that is sealed, and is not there."""
+
+    id: int
+    seq: int
+    hash: str
+
+
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
     org: int | None = None  # None: all
@@ -146,10 +157,58 @@ def seal(before: str, row: Row) -> str:
     """Return the hash of a row after the hash of the one before it: SHA-256 of that and the columns of the row, each
     after a NUL. Texts have none; a row in which somebody has put one is written as JSON, so that no text can pass for
     two columns."""
-    text = "\0".join([before, *map(str, row[:-2])])
-    if text.count("\0") != len(row) - 2:
-        text = _encode([before, *row[:-2]])
+    columns = row[:-2]
+    text = "\0".join([before, *map(str, columns)])
+    if text.count("\0") != len(columns):
+        text = _encode([before, *columns])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Seal(NamedTuple):
+    """The ids of rows in the order in which they were sealed, and their hashes, one after the other."""
+
+    seq: int  # of the last one
+    ids: Sequence[int]
+    hashes: str
+    newest_at: Moment
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], seq: int, before: str) -> Seal:
+        """Seal rows after the one of this number and hash."""
+        hashes, last = [], before
+        for row in rows:
+            last = seal(last, row)
+            hashes.append(last)
+        return cls(seq + len(rows), [row.id for row in rows], "".join(hashes), max(row.at for row in rows))
+
+    @property
+    def last_hash(self) -> str:
+        return self.hashes[-len(NO_HASH) :]
+
+    def entries(self) -> Iterator[tuple[int, int, str]]:
+        """Return id, number and hash of each row."""
+        size = len(NO_HASH)
+        hashes = [self.hashes[at : at + size] for at in range(0, len(self.hashes), size)]
+        return zip(self.ids, range(self.seq - len(self.ids) + 1, self.seq + 1), hashes, strict=True)
+
+
+class Hole(NamedTuple):
+    """Ids that were given out and were not there when higher ones were sealed: their transactions commit later, or
+    never. Once all that began before `mark` have ended, nobody fills it any more."""
+
+    first: int
+    last: int
+    mark: int
+
+
+def holes_between(first: int, last: int, ids: Iterable[int], mark: int = 0) -> list[Hole]:
+    """Return which numbers from the first to the last are not among the ids, which are sorted."""
+    found = []
+    for row_id in ids:
+        if row_id > first:
+            found.append(Hole(first, row_id - 1, mark))
+        first = row_id + 1
+    return [*found, Hole(first, last, mark)] if first <= last else found
 
 
 class Head(NamedTuple):
@@ -213,9 +272,25 @@ class Check:
     checked: int = 0
     faults: list[Fault] = field(default_factory=list)
 
-    def see(self, rows: Iterable[Row]) -> None:
+    def see(self, rows: Iterable[Row | Gone]) -> None:
+        missing: int | None = None  # the first of those before this row
         for row in rows:
-            self._see(row)
+            if isinstance(row, Row):
+                if missing is not None:
+                    self._miss(missing, self.place.seq)
+                    missing = None
+                self._see(row)
+            else:
+                missing = self.place.seq + 1 if missing is None else missing
+                self.place = Place(row.seq, row.hash, self.place.hash)
+        if missing is not None:
+            self._miss(missing, self.place.seq)
+
+    def see_strays(self, ids: Iterable[int], rows: Sequence[Row | Gone]) -> None:
+        """Rows that no seal names, and that are older than some of these, which were sealed."""
+        for row_id in ids:
+            after = max((row.seq or 0 for row in rows if row.id < row_id), default=0)
+            self._blame(after, "inserted", row_id, f"the row of id {row_id} was put in: no seal names it")
 
     def _see(self, row: Row) -> None:
         assert row.seq is not None

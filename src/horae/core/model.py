@@ -474,7 +474,6 @@ class RunFilter:
     tasks: bool = False  # tasks of workflows too
     owner: str | None = None  # of its job
     queue_id: int | None = None  # in which it waits or runs: one that has ended is in none
-    made_before: Moment | None = None  # found without a look at all that came later
 
 
 @dataclass(frozen=True, slots=True)

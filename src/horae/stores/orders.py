@@ -23,6 +23,7 @@ FOLLOWING = Outcome(State.BLOCKED, Reason.OVERLAP)
 QUEUED = Outcome(State.QUEUED)
 LIMITED = Outcome(State.BLOCKED, Reason.LIMIT)
 DEPENDENT = Outcome(State.BLOCKED, Reason.DEPENDENCY)
+BARRED = Outcome(State.SKIPPED, Reason.OWNER)
 GONE = Receipt([])
 STALE = Receipt([], stale=True)
 
@@ -38,6 +39,11 @@ def first_of_each(orders: Sequence[Order]) -> list[int]:
             seen.add((key.scope, key.key))
             first.append(number)
     return first
+
+
+def waits_for_calm(order: Order) -> bool:
+    """Return whether it waits for others of its kind; one that may not run has nothing to wait for."""
+    return order.calm is not None and not order.run.barred
 
 
 def refused(order: Order, version: int | None) -> Receipt | None:

@@ -139,7 +139,7 @@ def _fill(statement: str, dialect: str) -> str:
         .replace("{list}", "bigint[]" if dialect == "postgres" else "text")
         .replace("{job_columns}", JOB_COLUMNS)
         .replace("{alert_columns}", ALERT_COLUMNS)
-        .replace("{audit_row}", f"id, at, {AUDIT_COLUMNS}, seq, hash")
+        .replace("{audit_row}", f"id, at, {AUDIT_COLUMNS}")
         .replace("{audit_columns}", AUDIT_COLUMNS)
         .replace("{audit_of_runs}", AUDIT_OF_RUNS)
         .replace("{span}", SPAN)

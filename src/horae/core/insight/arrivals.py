@@ -33,7 +33,6 @@ HOUR, DAY = 3600 * SECOND, 86_400 * SECOND
 MOST_ASKED = 20_000  # moments for which one schedule is asked one by one
 LEAST_EVEN = 3  # moments in a row that are one stretch
 _EVERY = re.compile(r'\{"every":"([^"]+)"')
-_ANY = ("*", "?")
 
 
 class Window(NamedTuple):
@@ -181,7 +180,7 @@ def _keeps_offset(zone: Zone, window: Window) -> bool:
 def _repeated(expression: Cron, is_spread: bool) -> int:
     """Return after how many µs an expression repeats itself: an hour, a day, or 0 for what does neither. What H stands
     for differs from trigger to trigger: there it must come once in that time."""
-    if any(expression[name].text not in _ANY for name in ("day", "month", "weekday", "year")):
+    if not all(expression[name].is_any for name in ("day", "month", "weekday", "year")):
         return 0
     if len(expression.times.hours) == 24 and (not is_spread or len(expression.times.within) == 1):
         return HOUR

@@ -161,6 +161,12 @@ class Cells:
         yield from self.groups
         yield from self._made
 
+    def let_go(self) -> None:
+        """A cell and its group know each other: of very many, finding that nobody else does would take half a second
+        in which nothing else goes on."""
+        for group in self.loaded_groups():
+            group.loaded.clear()
+
     def own(self) -> Iterator[Cell]:
         """Return those of triggers."""
         return (cell for cell in self if cell.group.schedule)

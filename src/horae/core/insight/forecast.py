@@ -98,15 +98,17 @@ def forecast(
     wanted = looked.wanted
     top = wanted.index(max(wanted))
     items, item_count = Items(cells, by, org).find(limit)
-    return Forecast(
+    found = Forecast(
         window=window, bucket_seconds=bucket_seconds(window), triggers=len(planned.trigger_id),
         moments=round(own.moments), runs=own.runs + made.runs, skipped=own.moments - own.runs, followers=made.runs,
         busy_seconds=own.busy + made.busy, slots=looked.slots, peak=wanted[top],
-        peak_high=_high(wanted[top], looked.total.variance[top]), peak_at=cells.grid.moment(top),
+        peak_high=_high(wanted[top], looked.total.variance[top]), peak_at=max(window.start, cells.grid.moment(top)),
         late_seconds=max(looked.late) * cells.grid.tick, buckets=_buckets(window, cells.grid, looked), items=items,
         item_count=item_count, shortages=looked.shortages,
         clashes=find_clashes(_shared(cells), partial(_jobs, cells, org)), notes=[*_notes(cells, looked)],
     )  # fmt: skip
+    cells.let_go()
+    return found
 
 
 # ------------------------------------------------------------------------------------------------ loading
@@ -176,14 +178,17 @@ def _totals(cells: Iterable[Cell]) -> _Totals:
 
 
 def _buckets(window: Window, grid: Grid, looked: Looked) -> list[Bucket]:
-    size, found = bucket_seconds(window) // grid.tick, list[Bucket]()
-    wanted, total = looked.wanted, looked.total
-    for start in range(0, grid.size, size):
-        part = wanted[start : start + size]
-        top = start + part.index(max(part))
+    """Return the buckets of a window. Ticks begin a little before it: the last bucket has what is left of them."""
+    width, wanted, total = bucket_seconds(window), looked.wanted, looked.total
+    starts, found = range(window.start, window.end, width * SECOND), list[Bucket]()
+    for number, at in enumerate(starts):
+        first = number * width // grid.tick
+        ticks = slice(first, grid.size if number == len(starts) - 1 else first + width // grid.tick)
+        part = wanted[ticks]
+        top = first + part.index(max(part))
         found.append(Bucket(
-            grid.moment(start), sum(total.starts[start : start + size]), wanted[top],
-            _high(wanted[top], total.variance[top]), max(looked.late[start : start + size]) * grid.tick,
+            at, sum(total.starts[ticks]), wanted[top], _high(wanted[top], total.variance[top]),
+            max(looked.late[ticks]) * grid.tick,
         ))  # fmt: skip
     return found
 

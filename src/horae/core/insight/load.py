@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, cycle
+from math import modf
 from operator import add
 from typing import NamedTuple
 
@@ -30,14 +31,16 @@ from horae.core.model import SECOND, Moment
 POINTS = (-1.2247, 0.0, 1.2247)  # deviations: three equally likely durations with the spread of all
 SHARE = 1 / len(POINTS)
 TICKS = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)  # seconds: all of them divide a minute
-MOST_TICKS = 86_400
+MOST_TICKS = 17_280  # of a day that is one in 5 seconds: finer ones say hardly more, and take four times as long
 HOUR_SECONDS = 3600
+ROUNDED = 20  # ticks: longer runs end with a whole one
 SLACK = 0.5  # of a run: what was added up in fractions is not exact
 NEAR = 60  # ticks between two shortages that are told as one
 
 
 class Grid(NamedTuple):
-    """A window in ticks."""
+    """A window in ticks. They lie as clocks have them: one begins at midnight, and the first may begin before the
+    window."""
 
     start: Moment
     tick: int  # seconds
@@ -47,7 +50,8 @@ class Grid(NamedTuple):
     def of(cls, window: Window) -> Grid:
         seconds = (window.end - window.start) // SECOND
         tick = next((tick for tick in TICKS if seconds <= MOST_TICKS * tick), TICKS[-1])
-        return cls(window.start, tick, -(-seconds // tick))
+        start = window.start // (tick * SECOND) * (tick * SECOND)
+        return cls(start, tick, -(-(window.end - start) // (tick * SECOND)))
 
     def tick_of(self, moment: Moment) -> int:
         return (moment - self.start) // (self.tick * SECOND)
@@ -78,18 +82,23 @@ def kernel_of(expected: Expected, tick: int, is_exact: bool) -> Kernel:
         part = min(1.0, sum(lengths) * SHARE)
         doubt = part * (1 - part)
         return Kernel(((0, part), (1, -part)), ((0, doubt), (1, -doubt)), is_exact * (1 - part), seconds, 1)
-    ends = [max(1, round(length)) for length in lengths]
-    work = [(0, 1.0), *((end, -SHARE) for end in ends)]
-    doubt = SHARE * (1 - SHARE)
-    variance = ((ends[0], doubt), (ends[2], -doubt)) if ends[2] > ends[0] else ()
-    return Kernel(tuple(_merged(work)), variance, 0.0, seconds, max(ends))
+    work = {0: 1.0}
+    for length in lengths:
+        for end, share in _ends(length):
+            work[end] = work.get(end, 0.0) - share * SHARE
+    doubt, first, last = SHARE * (1 - SHARE), max(1, round(lengths[0])), round(lengths[2])
+    variance = ((first, doubt), (last, -doubt)) if last > first else ()
+    return Kernel(tuple(work.items()), variance, is_exact * (1 - work[0]), seconds, max(*work, last))
 
 
-def _merged(changes: Iterable[tuple[int, float]]) -> Iterator[tuple[int, float]]:
-    found: dict[int, float] = {}
-    for at, change in changes:
-        found[at] = found.get(at, 0.0) + change
-    return iter(found.items())
+def _ends(length: float) -> Iterator[tuple[int, float]]:
+    """Return the ticks in which a run of so many ends, and which share of it: a short one fills a part of its last."""
+    if length >= ROUNDED:
+        yield round(length), 1.0
+        return
+    part, whole = modf(length)
+    yield int(whole), 1 - part
+    yield int(whole) + 1, part
 
 
 class Load:
@@ -129,7 +138,7 @@ class Load:
             if size:
                 if size not in cycles:
                     cycles[size] = _Cycle(size)
-                cycles[size].add(grid.tick_of(stretch.first), parts)
+                cycles[size].add(grid.tick_of(stretch.first) % size, parts)
             elif stretch.times > 1 and stretch.step < 2 * grid.tick * SECOND:
                 ticks.add_evenly(grid.tick_of(stretch.first), grid.tick_of(stretch.last) + 1, stretch, parts)
             else:
@@ -148,7 +157,7 @@ class Load:
         first, step, times = stretch
         if times < 2 or step % tick or not 2 * tick <= step <= HOUR_SECONDS * SECOND:
             return 0
-        is_whole = first - step < grid.start and first + times * step >= grid.moment(grid.size)
+        is_whole = first - step < grid.moment(1) and first + times * step > grid.moment(grid.size - 1)
         return step // tick if is_whole else 0
 
 

@@ -79,18 +79,19 @@ def _judged(
     if not waiting and max(wanted) <= capacity + SLACK:
         return (), []
     late = load.delays(levels.starts if pool.rate else levels.work, capacity, waiting / grid.tick)
-    return late, [_shortage(pool, one, grid) for one in load.shortages(wanted, late, capacity)]
+    return late, [_shortage(pool, one, window, grid) for one in load.shortages(wanted, late, capacity)]
 
 
-def _shortage(pool: Pool, one: load.Shortage, grid: Grid) -> Shortage:
-    start, end, late = grid.moment(one.first), grid.moment(one.last + 1), one.late_ticks * grid.tick
+def _shortage(pool: Pool, one: load.Shortage, window: Window, grid: Grid) -> Shortage:
+    start, end = max(window.start, grid.moment(one.first)), min(window.end, grid.moment(one.last + 1))
+    late = one.late_ticks * grid.tick
     return Shortage(pool.what, pool.name, pool.capacity, pool.rate, start, end, one.wanted, late)
 
 
 def _without_any(pool: Pool, wanted: Sequence[float], window: Window, grid: Grid) -> Iterator[Shortage]:
     first = next((at for at, some in enumerate(wanted) if some > 0), None)
     if first is not None:
-        start = grid.moment(first)
+        start = max(window.start, grid.moment(first))
         yield Shortage(pool.what, pool.name, pool.capacity, pool.rate, start, window.end, max(wanted), None)
 
 

@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from horae.core.insight.arrivals import Window
-from horae.core.model import Moment, Run, State
+from horae.core.model import Moment, State
 
 EXPECTED = "expected"
 PARTS = 120  # of the past, for which it is counted how many runs there were at once
+
+
+class Mark(NamedTuple):
+    """A run, as far as a picture shows it."""
+
+    id: int
+    job_id: int
+    state: State
+    due_at: Moment
+    started_at: Moment | None
+    finished_at: Moment | None
+
+
+class Sample(NamedTuple):
+    """Runs of a time."""
+
+    marks: list[Mark]
+    weight: float = 1.0  # runs that each of them stands for; 1: these are all
+
+    @property
+    def is_whole(self) -> bool:
+        return self.weight == 1.0
+
+    def beside(self, live: Iterable[Mark]) -> Sample:
+        """Return this with runs that were live a moment before: one that has ended since is among both."""
+        ended = {mark.id for mark in self.marks}
+        return self._replace(marks=[*self.marks, *(mark for mark in live if mark.id not in ended)])
 
 
 class Bar(NamedTuple):
@@ -28,33 +55,41 @@ class Load(NamedTuple):
     is_expected: bool
 
 
-def bar_of(run: Run) -> Bar:
+def bar_of(mark: Mark) -> Bar:
     """What never started is a mark at its due moment."""
-    start = run.due_at if run.started_at is None else run.started_at
-    end = run.finished_at if run.state.is_terminal else None
-    return Bar(start, start if run.started_at is None and run.state.is_terminal else end, run.state.word, run.id)
+    start = mark.due_at if mark.started_at is None else mark.started_at
+    end = mark.finished_at if mark.state.is_terminal else None
+    return Bar(start, start if mark.started_at is None and mark.state.is_terminal else end, mark.state.word, mark.id)
 
 
-def busiest(counts: Counter[int], most: int) -> list[int]:
+def busiest(counts: Mapping[int, float], most: int) -> list[int]:
     """Return the jobs with most runs; of equal ones, those that were made first."""
     return sorted(counts, key=lambda job_id: (-counts[job_id], job_id))[:most]
 
 
-def load_of(runs: Iterable[Run], window: Window, now: Moment) -> list[Load]:
-    """Return how many runs there were at once, at most, in each part of the window that is past."""
-    end = min(window.end, now)
-    changes = Counter[Moment]()
-    for run in runs:
-        if run.started_at is not None and run.started_at < end:
-            changes[max(run.started_at, window.start)] += 1
-            changes[max(run.finished_at or now, run.started_at + 1)] -= 1
-    length = max(1, (window.end - window.start) // PARTS)
+def load_of(past: Sample, window: Window, now: Moment) -> list[Load]:
+    """Return how many runs there were at once in each part of the window that is past: at most, where all are known;
+    else on average."""
+    end, length = min(window.end, now), max(1, (window.end - window.start) // PARTS)
     starts = range(window.start, end, length)
-    return [Load(at, most, False) for at, most in zip(starts, _highest(changes, starts, length), strict=True)]
+    spans = _spans(past.marks, window.start, end, now)
+    found = _highest(spans, starts, length) if past.is_whole else _average(spans, past.weight, starts, length)
+    return [Load(at, most, False) for at, most in zip(starts, found, strict=True)]
 
 
-def _highest(changes: Counter[Moment], starts: Sequence[Moment], length: int) -> list[int]:
-    ordered, place, level, found = sorted(changes.items()), 0, 0, []
+def _spans(marks: Iterable[Mark], start: Moment, end: Moment, now: Moment) -> Iterator[tuple[Moment, Moment]]:
+    """Yield from when until when each was running."""
+    for mark in marks:
+        if mark.started_at is not None and mark.started_at < end:
+            yield max(mark.started_at, start), max(mark.finished_at or now, mark.started_at + 1)
+
+
+def _highest(spans: Iterable[tuple[Moment, Moment]], starts: Sequence[Moment], length: int) -> list[float]:
+    changes = Counter[Moment]()
+    for begin, end in spans:
+        changes[begin] += 1
+        changes[end] -= 1
+    ordered, place, level, found = sorted(changes.items()), 0, 0, list[float]()
     for start in starts:
         highest = level
         while place < len(ordered) and ordered[place][0] < start + length:
@@ -65,5 +100,14 @@ def _highest(changes: Counter[Moment], starts: Sequence[Moment], length: int) ->
     return found
 
 
-def is_live(run: Run) -> bool:
-    return run.state in (State.QUEUED, State.BLOCKED, State.RUNNING)
+def _average(
+    spans: Iterable[tuple[Moment, Moment]], weight: float, starts: Sequence[Moment], length: int
+) -> list[float]:
+    spent = [0] * len(starts)
+    for begin, end in spans:
+        place = (begin - starts[0]) // length
+        while place < len(spent) and begin < end:
+            until = min(end, starts[place] + length)
+            spent[place] += until - begin
+            begin, place = until, place + 1
+    return [round(each * weight / length, 2) for each in spent]

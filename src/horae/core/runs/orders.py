@@ -68,7 +68,7 @@ class NewRun:
     followed: bool = False  # its end is noted for those who wait for it (ports.store.endings)
     depends: bool = False  # it comes after others: such a run is born blocked(dependency)
     resumes: int | None = None  # the run of a workflow of which it takes over what succeeded
-    barred: bool = False  # the owner of its job may not run it
+    barred: bool = False  # the owner of its job may not run it: whoever writes it skips it
     placed_at: float = float("-inf")  # by the watch of this process: when queue, share and demand were decided
 
 
@@ -215,7 +215,7 @@ class Order:
 
     def is_later(self, now: Moment) -> bool:
         """Return whether it has to wait for its moment. Its overlap policy is decided then, not before."""
-        return self.placed is None and self.run_at is not None and self.run_at > now
+        return self.placed is None and self.run_at is not None and self.run_at > now and not self.run.barred
 
 
 class Assignment(NamedTuple):

@@ -239,6 +239,8 @@ class Cron:
 
     def check_possible(self) -> None:
         """Refuse what can never match. With H for the month, every month it may choose must work."""
+        if self._years and all(self[name].is_any for name in ("day", "weekday")):
+            return  # the most common by far: it needs no calendar
         kinds = {kind for index, kind in enumerate(YEAR_KINDS) if self._years >> index & 1}
         month = self["month"]
         options = [{number} for number in month.spread_over] if month.spread else [month.values]

@@ -70,6 +70,11 @@ class Field:
     spread_over: set[int] = field(default_factory=set)  # all values some seed could choose
 
     @property
+    def is_any(self) -> bool:
+        """Return whether it says nothing."""
+        return self.text in ("*", "?")
+
+    @property
     def special(self) -> bool:
         return bool(self.last or self.near or self.near_last or self.nth or self.last_weekdays)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from horae.core.audit import AuditFilter, Deed, Head, Row
+from horae.core.audit import AuditFilter, Deed, Gone, Head, Row
 from horae.core.model import Moment
 
 
@@ -18,17 +18,19 @@ class AuditLog(Protocol):
     async def list_audit(self, where: AuditFilter, before: int | None, limit: int) -> list[Row]:
         """Newest first, of those with a lower id than `before`."""
 
-    async def load_unsealed(self, limit: int) -> list[Row]:
-        """Oldest first."""
-
-    async def seal_audit(self, seen: Head, rows: Sequence[tuple[int, str]]) -> bool:
-        """Seal rows (id, hash) after those that were seen sealed; False, and nothing is done, if somebody else has
-        sealed meanwhile."""
+    async def seal_audit(self, limit: int) -> tuple[int, Head]:
+        """Seal rows that are not sealed yet, oldest first; how many it were, and the head since then. Who seals at the
+        same time waits, and goes on after them."""
 
     async def audit_head(self) -> Head: ...
 
-    async def read_sealed(self, after: int, limit: int) -> list[Row]:
+    async def read_sealed(self, after: int, limit: int) -> list[Row | Gone]:
         """In their order, after a number."""
 
+    async def find_strays(self, after: int, last: int) -> list[int]:
+        """Ids of rows that no seal names, though those sealed after one number and up to another have higher ones; a
+        few of them."""
+
     async def drop_audit(self, before: Moment, limit: int) -> tuple[int, Head]:
-        """Drop the first sealed rows, as far as all of them are older; how many it were, and the head since then."""
+        """Drop the first seals with their rows, as far as all of them are older, about so many rows; how many it were,
+        and the head since then."""

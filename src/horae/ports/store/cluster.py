@@ -26,7 +26,7 @@ class Nodes(Protocol):
 
     async def open_lines(self, lines: Sequence[NewLine]) -> list[int | None]:
         """Remote agents go on over new lines: answers the next session of each. 0 when there is no such node, None when
-        it is a living one of another identity, -1 when it was evicted."""
+        it is a living one of another identity, -1 when it was evicted, by this name or another."""
 
     async def beat(
         self,

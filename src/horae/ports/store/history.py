@@ -79,6 +79,9 @@ class Plans(Protocol):
     async def load_planned(self, before: Moment, most: int) -> Columns:
         """Return triggers whose next moment lies before this one, up to `most` of them."""
 
+    async def count_planned(self, before: Moment, most: int) -> int:
+        """Return how many triggers have a moment before this one, as far as they are counted."""
+
     async def load_followers(self, most: int) -> list[Follower]:
         """Return jobs whose runs are made by those of others, and tasks of workflows, in the order of their ids."""
 

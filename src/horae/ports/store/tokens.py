@@ -21,10 +21,10 @@ class Tokens(Protocol):
 
     async def list_tokens(self) -> list[Token]: ...
 
-    async def redeem_token(self, credential: Token, at: Moment) -> Token | None:
+    async def redeem_token(self, credential: Token, at: Moment, identity: str) -> Token | None:
         """Keep the credential of an agent, made by the token to join by that is its parent, which is used with it; a
-        node of its name that was evicted may come back. Again with the same hash answers the same; None when the
-        parent was used for another one, or is revoked."""
+        node of its name, or of this identity, that was evicted may come back. Again with the same hash answers the
+        same; None when the parent was used for another one, or is revoked."""
 
     async def renew_token(self, token_id: int, next_hash: str) -> bool:
         """Keep the hash of the secret that a credential shall have next; False when it is none, or revoked."""

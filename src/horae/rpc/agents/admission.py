@@ -187,7 +187,7 @@ class Agents:
             return token, 0
         if self._credentials is None or not hello.credential:
             raise Denied("a join token makes a credential: this agent is too old for it", code="E_JOIN_TOKEN")
-        credential = await self._credentials.redeem(token, hello.node, hello.credential, peer)
+        credential = await self._credentials.redeem(token, hello.node, hello.identity, hello.credential, peer)
         log.info("agent.joined", node=hello.node, token=token.id, credential=credential.id)
         return credential, credential.id
 

@@ -39,7 +39,7 @@ class AgentAccess:
     async def prove(self, proof: Proof, peer: str) -> Token:
         return await self._access.check_proof(proof, "agent", peer)
 
-    async def redeem(self, token: Token, node: str, hash: str, peer: str) -> Token:
+    async def redeem(self, token: Token, node: str, identity: str, hash: str, peer: str) -> Token:
         """Return the credential of an agent that joins, whose secret has this hash."""
         _check_hash(hash)
         bounds = token.bounds or Bounds(ANY)
@@ -48,7 +48,7 @@ class AgentAccess:
             bounds=Bounds(node, bounds.kinds, bounds.labels, bounds.resources), org=token.org,
         )  # fmt: skip
         async with self._audit.watch(_deed(token, "join", node, peer)):
-            credential = await self._store.redeem_token(wanted, await self._store.now())
+            credential = await self._store.redeem_token(wanted, await self._store.now(), identity)
         if credential is None:
             raise Denied(
                 f"somebody has joined with the join token {token.id} already",

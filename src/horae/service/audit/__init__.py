@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol
 
-from horae.core.audit import AuditFilter, Check, Deed, Head, Outcome, Place, Row, read_head, read_place
+from horae.core.audit import AuditFilter, Check, Deed, Gone, Head, Outcome, Place, Row, read_head, read_place
 from horae.core.model import Page
 from horae.errors import Denied, Error, Unauthenticated, Unavailable
 from horae.ports import deeds
@@ -170,9 +170,12 @@ class Audit:
         rows = await self._store.list_audit(where, before, limit + 1)
         return Page(rows[:limit], str(rows[limit - 1].id) if len(rows) > limit else None)
 
-    async def sealed(self, after: int, limit: int) -> list[Row]:
-        """Rows in the order of their numbers."""
-        return await self._store.read_sealed(after, limit)
+    async def sealed(self, after: int, limit: int) -> Page:
+        """Rows in the order of their numbers; the cursor is the number to go on after."""
+        rows = await self._store.read_sealed(after, limit)
+        return Page(
+            [row for row in rows if isinstance(row, Row)], str(rows[-1].seq) if len(rows) == limit else None
+        )  # fmt: skip
 
     async def head(self) -> Head:
         return await self._store.audit_head()
@@ -181,18 +184,29 @@ class Audit:
         """Look at the next rows of the chain; return what was found, the head, and whether that was the end.
 
         The head is read first: rows that are sealed meanwhile are beyond it, and are looked at next time."""
-        known = await self._store.audit_head()
-        begin = read_place(cursor, "cursor") if cursor else Place(known.first_seq, known.first_hash, known.first_hash)
+        place = read_place(cursor, "cursor") if cursor else None
+        known, begin, rows = await self._read_from(place)
         check = Check(begin, read_head(head, "head") if head else None)
-        rows = await self._store.read_sealed(begin.seq, SLICE)
-        is_last = len(rows) < SLICE
+        is_last = not rows or (rows[-1].seq or 0) >= known.seq
         await _look_at(check, rows)
+        if rows:
+            check.see_strays(await self._store.find_strays(begin.seq, check.place.seq), rows)
         if is_last:
             check.end(await self._store.audit_head() if check.place.seq > known.seq else known)
         return check, known, is_last
 
+    async def _read_from(self, place: Place | None) -> tuple[Head, Place, list[Row | Gone]]:
+        """Return the head, where the next rows begin, and them. Where rows were dropped meanwhile, what is left."""
+        while True:
+            known = await self._store.audit_head()
+            if place is None or place.seq < known.first_seq:
+                place = Place(known.first_seq, known.first_hash, known.first_hash)
+            rows = await self._store.read_sealed(place.seq, SLICE)
+            if (await self._store.audit_head()).first_seq <= place.seq:
+                return known, place, rows
 
-async def _look_at(check: Check, rows: Sequence[Row]) -> None:
+
+async def _look_at(check: Check, rows: Sequence[Row | Gone]) -> None:
     """Others have a turn in between."""
     for start in range(0, len(rows), LOOKED_AT):
         check.see(rows[start : start + LOOKED_AT])

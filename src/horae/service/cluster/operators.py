@@ -49,7 +49,15 @@ class Nodes:
         return await self._told(name)
 
     async def uncordon(self, name: str) -> Node:
-        """As ever; one that was evicted may come back, if what it logs in with is still good."""
+        """As ever. A server that was evicted may come back, having the password of the database; an agent has to join
+        anew, whatever token it has."""
+        node = await self._store.get_node(name)
+        if node is not None and node.evicted_at is not None and node.via:
+            raise Conflict(
+                f"the agent {name} was evicted, and comes back by joining anew",
+                code="E_EVICTED",
+                hint=f"`horae nodes join-token {name}`, and start it with --join",
+            )
         await self._store.readmit_node(name)
         return await self.want(name, OperatorWish.LIVE)
 

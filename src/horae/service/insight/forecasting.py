@@ -1,13 +1,15 @@
 """Forecasts: what there is to read for one, and at which window it looks. How it is made is in core.insight.forecast.
 
-It is made in a thread: a hundred thousand triggers take the better part of a second, in which others must not wait. One
-is made at a time; of those who wait for their turn and ask for the same, the first makes it for all.
+It is made in a thread: a hundred thousand triggers take two seconds of a processor, in which others must not wait. One
+is made at a time; of those who wait for their turn and ask for the same, the first makes it for all. Who only looks
+does not wait for so many: they are shown the one before while the next is made.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
@@ -31,6 +33,12 @@ MOST_TRIGGERS = 1_000_000
 MOST_FOLLOWERS = 10_000
 MOST_ITEMS = 1000
 SHARE_DIGITS = 4
+FEW = 2_000  # triggers: of so many it is made while whoever looks waits
+KEPT_SECONDS = 20.0  # for which one serves all who look,
+KEPT_TIMES = 20  # or so many times as long as it took: making them takes a twentieth of the time at most
+LOOK_BACK = 20  # of the time that it looks ahead, the part after which it is too old to be shown
+MOST_KEPT = 32
+SWITCH_SECONDS = 0.0005  # after which the thread lets others go on
 
 
 class ForecastStore(Plans, Durations, Definitions, Nodes, Queues, StoreClock, Protocol):
@@ -47,9 +55,25 @@ class _Asked(NamedTuple):
     limit: int
 
 
+class _Kept(NamedTuple):
+    """One that was made, by the clock of the event loop."""
+
+    found: Forecast
+    fresh_until: float
+    good_until: float
+
+    def is_fresh(self) -> bool:
+        return asyncio.get_running_loop().time() < self.fresh_until
+
+    def is_good(self) -> bool:
+        return asyncio.get_running_loop().time() < self.good_until
+
+
 class Forecasting:
     def __init__(self, store: ForecastStore) -> None:
         self._store = store
+        self._kept: dict[_Asked, _Kept] = {}
+        self._making: dict[_Asked, asyncio.Task[Forecast]] = {}
         self._alone = asyncio.Lock()
         self._askers = 0
         self._last: tuple[_Asked, int, Forecast] | None = None  # made after so many had asked
@@ -68,6 +92,58 @@ class Forecasting:
             self._last = asked, askers, found
             return found
 
+    async def lately(
+        self, *, hours: float, start: Moment | None = None, by: str = JOB, org: int | None = None, limit: int = 20
+    ) -> Forecast:
+        """As make; but of very many triggers, one that was made lately will do."""
+        asked = _Asked(hours, start, by, org, limit)
+        if await self._are_few(asked):
+            return await self.make(**asked._asdict())
+        kept = self._kept.get(asked)
+        return kept.found if kept is not None and kept.is_fresh() else await asyncio.shield(self._begin(asked))
+
+    async def look(
+        self, *, hours: float, start: Moment | None = None, by: str = JOB, org: int | None = None, limit: int = 20
+    ) -> Forecast | None:
+        """Return one that was made lately, for people who do not wait: of very many triggers they see the one before
+        while the next is made, and None until there is a first."""
+        asked = _Asked(hours, start, by, org, limit)
+        kept = self._kept.get(asked)
+        if kept is not None and kept.is_fresh():
+            return kept.found
+        making = self._begin(asked)
+        if await self._are_few(asked):
+            return await asyncio.shield(making)
+        return kept.found if kept is not None and kept.is_good() else None
+
+    def _begin(self, asked: _Asked) -> asyncio.Task[Forecast]:
+        """Return what makes it, from now on if nobody has begun."""
+        if asked not in self._making:
+            self._making[asked] = making = asyncio.create_task(self._keep(asked))
+            making.add_done_callback(lambda done: self._forget(asked, done))
+        return self._making[asked]
+
+    def _forget(self, asked: _Asked, done: asyncio.Task[Forecast]) -> None:
+        del self._making[asked]
+        if not done.cancelled():
+            done.exception()  # whoever waits is told; else the next who looks begins anew
+
+    async def _keep(self, asked: _Asked) -> Forecast:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        found = await self.make(**asked._asdict())
+        now = loop.time()
+        fresh = max(KEPT_SECONDS, (now - began) * KEPT_TIMES)
+        self._kept.pop(asked, None)
+        self._kept[asked] = _Kept(found, now + fresh, now + max(fresh, asked.hours * 3600 / LOOK_BACK))
+        if len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return found
+
+    async def _are_few(self, asked: _Asked) -> bool:
+        window = _window(await self._store.now(), asked.start, asked.hours)
+        return await self._store.count_planned(window.end, FEW + 1) <= FEW
+
     async def expected(self, job_id: int) -> Expected | None:
         """Return how long the next run of a job is to take, as it was learned; None: it never succeeded."""
         known = (await self._store.load_baselines([job_id])).get(job_id)
@@ -75,7 +151,7 @@ class Forecasting:
 
     async def _make(self, asked: _Asked) -> Forecast:
         window = _window(await self._store.now(), asked.start, asked.hours)
-        async with _uncollected():
+        async with _beside_others():
             planned = await self._store.load_planned(window.end, MOST_TRIGGERS)
             followers = await self._store.load_followers(MOST_FOLLOWERS)
             places = Places(
@@ -95,13 +171,16 @@ class Forecasting:
 
 
 @asynccontextmanager
-async def _uncollected() -> AsyncIterator[None]:
-    """Nothing that is made here is garbage before the end: looking for some meanwhile would take long."""
-    was_on = gc.isenabled()
+async def _beside_others() -> AsyncIterator[None]:
+    """Nothing that is made here is garbage before the end: looking for some meanwhile would take long. And whoever
+    answers requests meanwhile must not wait for the thread at every step."""
+    was_on, interval = gc.isenabled(), sys.getswitchinterval()
     gc.disable()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         yield
     finally:
+        sys.setswitchinterval(interval)
         if was_on:
             gc.enable()
 

@@ -1,19 +1,20 @@
 """The timeline: what ran, runs and is to run between two moments, on the rows of the busiest jobs.
 
-The work is bounded: so many runs are looked at, so many rows are shown, and whoever asks is told when there is more.
+The work is bounded: so many runs are looked at, so many rows are shown, and whoever asks is told when there is more. Of
+very many runs, some of each part of the time tell which jobs are the busiest; of those the newest are read too.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from horae.core.insight.arrivals import Window
 from horae.core.insight.forecast import Forecast
-from horae.core.insight.timeline import EXPECTED, Bar, Load, bar_of, busiest, is_live, load_of
-from horae.core.model import SECOND, Job, Moment, NodeState, Run, RunFilter, State
+from horae.core.insight.items import Item
+from horae.core.insight.timeline import EXPECTED, Bar, Load, Mark, Sample, bar_of, busiest, load_of
+from horae.core.model import SECOND, Job, Moment, NodeState
 from horae.core.time.schedule import compile_schedule
 from horae.errors import Error, Invalid
 from horae.service.insight.forecasting import MOST_ITEMS, Forecasting
@@ -22,13 +23,8 @@ from horae.service.jobs import Jobs
 
 LONGEST = 62 * 86_400 * SECOND
 SHORTEST = 60 * SECOND
-FARTHEST = 31 * 86_400 * SECOND  # ahead: as far as forecasts look
-PAGES = 20  # of the past that are looked at,
-PAGE = 1000  # with so many runs at most
-LATE = 3600 * SECOND  # runs that were made so long after their moment are looked for too
 MOST_BARS = 300  # of a row, on each side of now
-KEPT_SECONDS = 20.0  # for which a forecast serves all who look at the same time
-LIVE = (State.QUEUED, State.BLOCKED, State.RUNNING)
+STEP = 180 * SECOND  # to which forecasts are rounded up
 
 
 @dataclass(slots=True)
@@ -56,62 +52,60 @@ class Timelines:
         self._jobs = jobs
         self._forecasting = forecasting
         self._insight = insight
-        self._kept: tuple[tuple[object, ...], float, Forecast] | None = None
-        self._alone = asyncio.Lock()
 
-    async def make(self, window: Window, most: int, name: str | None = None, org: int | None = None) -> Timeline:
-        """Return up to `most` rows; of jobs whose name holds a text, if one is given."""
+    async def make(
+        self, window: Window, most: int, name: str | None = None, org: int | None = None, *, waits: bool = True
+    ) -> Timeline:
+        """Return up to `most` rows; of jobs whose name holds a text, if one is given. Who does not wait for a forecast
+        of very many triggers sees what is to come of jobs that ran, until there is one."""
         _check(window)
         now = await self._jobs.now()
-        runs, is_cut = await self._past(window, now, name, org) if window.start < now else ([], False)
-        foretold = await self._foretell(window, now, org) if window.end > now else None
-        expected = {int(it.key): it for it in foretold.items if not name or name.lower() in it.name.lower()} \
+        named = await self._jobs.glances.named(name, org, most + 1) if name else None
+        past = await self._past(window, named, org) if window.start < now else Sample([])
+        foretold = await self._foretell(window, now, org, waits) if window.end > now else None
+        expected = {int(it.key): it for it in foretold.items if named is None or int(it.key) in named} \
             if foretold else {}  # fmt: skip
-        counts = Counter(run.job_id for run in runs)
-        counts.update({job_id: it.moments for job_id, it in expected.items()})
-        chosen = busiest(counts, most)
-        bars: dict[int, list[Bar]] = {job_id: [] for job_id in chosen}
-        for run in sorted(runs, key=lambda run: -run.id):
-            if run.job_id in bars and len(bars[run.job_id]) < MOST_BARS:
-                bars[run.job_id].append(bar_of(run))
-        if foretold is not None:
+        counts = _counts(past, expected)
+        chosen = busiest(counts if named is None else dict.fromkeys(named, 0) | counts, most)
+        bars = _bars(await self._marks(window, past, chosen), chosen)
+        if window.end > now:
             for job in await self._jobs.get_many(chosen):
                 known = expected.get(job.id)
                 lasts = known.expected.median if known is not None and known.expected is not None else 0.0
                 bars[job.id] += _expected(job, max(now, window.start - 1), window.end, lasts)
         names = await self._insight.job_names(chosen)
-        rows = [Row(job_id, names.get(job_id, f"job {job_id}"), bars[job_id], counts[job_id]) for job_id in chosen]
-        load = load_of(runs, window, now) + [Load(it.at, it.running, True) for it in foretold.buckets] \
-            if foretold else load_of(runs, window, now)  # fmt: skip
+        rows = [
+            Row(job_id, names.get(job_id, f"job {job_id}"), bars[job_id], max(counts[job_id], len(bars[job_id])))
+            for job_id in chosen
+            if bars[job_id]
+        ]
+        ahead = [Load(it.at, it.running, True) for it in foretold.buckets if it.at < window.end] if foretold else []
         is_more = foretold is not None and foretold.item_count > len(foretold.items)
-        return Timeline(window, now, await self._slots(), rows, len(counts), is_cut or is_more, load, foretold)
+        is_cut = is_more or not past.is_whole or (named is not None and len(named) > most)
+        return Timeline(
+            window, now, await self._slots(), rows, len(counts), is_cut, load_of(past, window, now) + ahead, foretold
+        )
 
-    async def _past(self, window: Window, now: Moment, name: str | None, org: int | None) -> tuple[list[Run], bool]:
-        """Return runs that were due in the window or go on since before, and whether there are more."""
-        live = (await self._jobs.list_runs(RunFilter(states=LIVE, name=name, org=org), None, PAGE)).items
-        found = {run.id: run for run in live if run.due_at < window.end and is_live(run)}
-        before = window.end + LATE if window.end + LATE < now else None
-        where = RunFilter(due_from=window.start, due_until=window.end, name=name, org=org, made_before=before)
-        cursor = None
-        for _ in range(PAGES):
-            page = await self._jobs.list_runs(where, cursor, PAGE)
-            found |= {run.id: run for run in page.items}
-            cursor = page.cursor
-            if cursor is None or len(found) >= PAGES * PAGE // 2:
-                break
-        return list(found.values()), cursor is not None
+    async def _past(self, window: Window, named: Sequence[int] | None, org: int | None) -> Sample:
+        """Return runs that were due in the window or go on since before."""
+        if named is not None:
+            return Sample(await self._jobs.glances.newest(named, window.start, window.end))
+        live = await self._jobs.glances.live(window.end, org)
+        ended = await self._jobs.glances.sample(window.start, window.end, org)
+        return ended.beside(live)
 
-    async def _foretell(self, window: Window, now: Moment, org: int | None) -> Forecast:
-        """Return the part of the window that is to come; one that was made a moment ago will do."""
+    async def _marks(self, window: Window, past: Sample, chosen: Sequence[int]) -> Sequence[Mark]:
+        """Return what is known of the jobs that are shown: of those in a sample, their newest runs too."""
+        if past.is_whole or not chosen:
+            return past.marks
+        return [*past.marks, *await self._jobs.glances.newest(chosen, window.start, window.end)]
+
+    async def _foretell(self, window: Window, now: Moment, org: int | None, waits: bool) -> Forecast | None:
+        """Return the part of the window that is to come: up to a few minutes more, so that one serves for a while."""
         start = window.start if window.start > now else None
-        hours = (window.end - (start or now)) / SECOND / 3600
-        asked = (start, window.end // (60 * SECOND), org)
-        async with self._alone:
-            tick = asyncio.get_running_loop().time()
-            if self._kept is None or self._kept[0] != asked or self._kept[1] < tick:
-                found = await self._forecasting.make(hours=hours, start=start, org=org, limit=MOST_ITEMS)
-                self._kept = asked, tick + KEPT_SECONDS, found
-            return self._kept[2]
+        steps = -(-(window.end - (start or now)) // STEP)
+        ask = self._forecasting.lately if waits else self._forecasting.look
+        return await ask(hours=steps * STEP / SECOND / 3600, start=start, org=org, limit=MOST_ITEMS)
 
     async def _slots(self) -> int:
         return sum(node.slots for node in await self._insight.nodes() if node.state != NodeState.GONE)
@@ -120,6 +114,24 @@ class Timelines:
 def _check(window: Window) -> None:
     if not SHORTEST <= window.end - window.start <= LONGEST:
         raise Invalid("until must lie after from, by a minute to 62 days", code="E_RANGE", path="until")
+
+
+def _counts(past: Sample, expected: Mapping[int, Item]) -> Counter[int]:
+    """Return how many runs of each job there were, or about as many, and moments that come."""
+    seen = Counter(mark.job_id for mark in past.marks)
+    counts = Counter({job_id: round(number * past.weight) for job_id, number in seen.items()})
+    counts.update({job_id: item.moments for job_id, item in expected.items()})
+    return counts
+
+
+def _bars(marks: Iterable[Mark], chosen: Sequence[int]) -> dict[int, list[Bar]]:
+    """Return the newest of each job that is shown."""
+    bars: dict[int, list[Bar]] = {job_id: [] for job_id in chosen}
+    known = {mark.id: mark for mark in marks if mark.job_id in bars}
+    for _, mark in sorted(known.items(), reverse=True):
+        if len(bars[mark.job_id]) < MOST_BARS:
+            bars[mark.job_id].append(bar_of(mark))
+    return bars
 
 
 def _expected(job: Job, after: Moment, until: Moment, seconds: float) -> Iterable[Bar]:

@@ -7,6 +7,7 @@ from datetime import date, datetime, time, timedelta
 from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
+from horae.core.insight.timeline import Mark, Sample
 from horae.core.model import LARGEST_ID, SECOND, Moment, State
 from horae.ports.store.glances import Glances as GlanceStore
 from horae.ports.store.moments import StoreClock
@@ -16,6 +17,11 @@ DAY = 86_400 * SECOND
 KEPT_FOR = 600 * SECOND  # counts of days that are over: what was made then has mostly ended
 TODAY_KEPT_FOR = 60 * SECOND  # where today begins
 MOST_KEPT = 100  # jobs whose days are kept
+LATE = 3600 * SECOND  # runs that were made so long after their moment are looked for too
+READ_WHOLE = 4000  # ids of a time that are all looked at; of more,
+PIECES, PIECE = 60, 50  # so many pieces with so many ids each
+MOST_LIVE = 1000
+NEWEST = 100  # runs of a job
 MOST_FIRST = 20_000  # days whose first run is known
 
 
@@ -57,6 +63,34 @@ class Glances:
         """Return how the last runs of jobs ended, oldest first, as (run, state)."""
         return await self._store.load_fates(job_ids, FATES)
 
+    async def named(self, text: str, org: int | None, most: int) -> list[int]:
+        """Return the newest jobs whose name holds a text, whatever the case."""
+        return await self._store.find_named(text, org, most)
+
+    async def sample(self, start: Moment, end: Moment, org: int | None = None) -> Sample:
+        """Return the runs that were due in a time and have ended: all, or of very many, some of each part of it."""
+        first, last = await self._bounds(start, end)
+        if last - first <= READ_WHOLE:
+            return Sample(_due(await self._store.load_marks([first], last - first, org), start, end))
+        starts = [first + (last - first) * piece // PIECES for piece in range(PIECES)]
+        marks = await self._store.load_marks(starts, PIECE, org)
+        return Sample(_due(marks, start, end), (last - first) / (PIECES * PIECE))
+
+    async def live(self, end: Moment, org: int | None = None) -> list[Mark]:
+        """Return the newest live runs that were due before a moment."""
+        return await self._store.load_live_marks(end, org, MOST_LIVE)
+
+    async def newest(self, job_ids: Sequence[int], start: Moment, end: Moment) -> list[Mark]:
+        """Return the newest runs of each of these jobs that were due in a time, and those that go on."""
+        first, last = await self._bounds(start, end)
+        marks = await self._store.load_marks_of(job_ids, first, last, NEWEST)
+        return _due(marks, start, end)
+
+    async def _bounds(self, start: Moment, end: Moment) -> tuple[int, int]:
+        """Return the ids between which runs lie that were due in a time. None is made before it is due."""
+        first, last = await self._store.find_made_since([start, end + LATE])
+        return first, last
+
     async def days(self, job_id: int, count: int, zone: str = "UTC") -> list[Day]:
         """Return how the last days of a job went, oldest first, today included; a run belongs to the day on which it
         was made, by the clocks of a zone."""
@@ -97,6 +131,10 @@ class Glances:
         if today in found:
             self._today = _Today(today, now + TODAY_KEPT_FOR, found[today])
         return [known[start] if start in known else found[start] for start in starts]
+
+
+def _due(marks: Sequence[Mark], start: Moment, end: Moment) -> list[Mark]:
+    return [mark for mark in marks if mark.due_at < end and (start <= mark.due_at or not mark.state.is_terminal)]
 
 
 def last_days(now: Moment, count: int, zone: str) -> list[date]:

@@ -16,7 +16,6 @@ from horae.core.work.policies import policy_from_text
 from horae.stores.database import Database, Steps
 from horae.stores.rows import Row, encode, from_json
 
-BETWEEN = "\x1f"  # between texts of triggers: it is in none, for JSON has it escaped
 SPREAD = 10_000  # parts of one in which spreads are read: as many as are stored
 MARK = "durations"  # the name of the setting that says how far history was learned from
 
@@ -57,6 +56,9 @@ class DurationPart(Database):
 
         return await self._transact(steps)
 
+    async def count_planned(self, before: Moment, most: int) -> int:
+        return int((await self._get("count_planned", before, most))[0][0])
+
     async def load_planned(self, before: Moment, most: int) -> Columns:
         [row] = await self._get("load_planned", before, most)
         return await asyncio.to_thread(self._planned, row)  # of very many it takes long enough for others to wait
@@ -96,11 +98,11 @@ def _ended(rows: Sequence[Row]) -> list[EndedRun]:
 def _schedules(trigger_ids: Sequence[int], texts: str | None) -> tuple[list[str], list[Moment]]:
     """Return the schedule of each trigger, and when it was created; an empty one where that cannot be read.
 
-    `texts` are the triggers of the job of each. As one list they are read in half the time."""
+    `texts`: the triggers of the job of each, as one list of lists."""
     try:
-        jobs = _narrow("[" + (texts or "").replace(BETWEEN, ",") + "]")
+        jobs = _narrow(texts or "[]")
     except msgspec.DecodeError:
-        jobs = [_readable(text) for text in (texts or "").split(BETWEEN)]
+        jobs = [_readable(text) for text in _one_by_one(texts or "[]")]
     own = [
         them[0] if len(them) == 1 and them[0].id == trigger_id else _own(them, trigger_id)
         for trigger_id, them in zip(trigger_ids, jobs, strict=True)
@@ -117,12 +119,14 @@ class _Narrow(msgspec.Struct, gc=False):
 
 
 _narrow = msgspec.json.Decoder(list[list[_Narrow]]).decode
+_one_by_one = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_of_one = msgspec.json.Decoder(list[_Narrow]).decode
 _UNKNOWN = _Narrow(0, msgspec.Raw(b""), 0)
 
 
-def _readable(text: str) -> list[_Narrow]:
+def _readable(text: msgspec.Raw) -> list[_Narrow]:
     try:
-        return _narrow(f"[{text}]")[0]
+        return _of_one(text)
     except msgspec.DecodeError:
         return []
 

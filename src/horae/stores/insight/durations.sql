@@ -25,3 +25,6 @@ DELETE FROM durations WHERE job_id IN {ids};
 
 -- count_queued --
 SELECT kind, count(*) FROM live WHERE state = {queued} GROUP BY kind;
+
+-- count_planned --
+SELECT count(*) FROM (SELECT 1 FROM due WHERE next_at < $1 LIMIT $2) AS found;

@@ -6,28 +6,33 @@ WHERE id < $1 AND (CAST($2 AS integer) IS NULL OR org = $2) AND (CAST($3 AS text
   AND (CAST($8 AS bigint) IS NULL OR at >= $8) AND (CAST($9 AS bigint) IS NULL OR at < $9)
 ORDER BY id DESC LIMIT $10;
 
--- load_unsealed --
-SELECT {audit_row} FROM audit WHERE seq IS NULL ORDER BY id LIMIT $1;
-
 -- audit_head --
 SELECT seq, hash, first_seq, first_hash FROM audit_head;
 
+-- load_unsealed --
+SELECT {audit_row} FROM audit WHERE id > $1 ORDER BY id LIMIT $2;
+
+-- insert_seal --
+INSERT INTO audit_seals (seq, count, first_id, last_id, newest_at, ids, hashes)
+VALUES ($1, $2, $3, $4, $5, CAST($6 AS {list}), $7);
+
 -- move_audit_head --
--- Whoever else seals waits for the row, and finds that it has moved on.
-UPDATE audit_head SET seq = $3, hash = $4 WHERE seq = $1 AND hash = $2 RETURNING seq;
+UPDATE audit_head SET seq = $1, hash = $2, last_id = $3, holes = $4;
 
--- read_sealed --
-SELECT {audit_row} FROM audit WHERE seq > $1 ORDER BY seq LIMIT $2;
+-- load_seals --
+-- As many as have the next rows. Their numbers have no gaps, unless somebody has taken seals out.
+SELECT seq, ids, hashes, newest_at FROM audit_seals
+WHERE seq > $1 AND seq - count < $2 + (SELECT seq - count FROM audit_seals WHERE seq > $1 ORDER BY seq LIMIT 1)
+ORDER BY seq;
 
--- first_recent_audit --
--- Of those that are sealed.
-SELECT seq FROM audit WHERE seq > $1 AND at >= $2 ORDER BY seq LIMIT 1;
-
--- audit_hash --
-SELECT hash FROM audit WHERE seq = $1;
+-- load_audit --
+SELECT {audit_row} FROM audit WHERE id IN {ids};
 
 -- drop_audit --
-DELETE FROM audit WHERE seq <= $1;
+DELETE FROM audit WHERE id IN {ids};
+
+-- drop_seals --
+DELETE FROM audit_seals WHERE seq <= $1;
 
 -- keep_audit_from --
-UPDATE audit_head SET first_seq = $1, first_hash = $2 WHERE first_seq < $1;
+UPDATE audit_head SET first_seq = $1, first_hash = $2;

@@ -128,7 +128,7 @@ class NodePart(Database):
         return await self._transact(steps)
 
     async def readmit_node(self, name: str) -> None:
-        await self._put("readmit_node", name)
+        await self._put("readmit_node", name, None)
 
     async def note_ailment(self, name: str, ailment: str, *, session: int | None = None) -> None:
         await self._put("note_ailment", name, ailment, session)

@@ -31,7 +31,8 @@ UPDATE nodes SET state = 'gone', beat = beat + 1, holder = '', evicted_at = coal
 WHERE name = $1 RETURNING name;
 
 -- readmit_node --
-UPDATE nodes SET evicted_at = NULL WHERE name = $1 AND evicted_at IS NOT NULL RETURNING name;
+-- By its name, and, where that is known, whatever it was called when it was evicted.
+UPDATE nodes SET evicted_at = NULL WHERE (name = $1 OR identity = $2) AND evicted_at IS NOT NULL RETURNING name;
 
 -- retire_node --
 -- One that is gone by its own word leaves its name to nobody; one that was declared gone may still have it.

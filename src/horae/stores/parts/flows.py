@@ -52,10 +52,18 @@ class FlowPart(Database):
         return {row[0]: row[1] for row in rows}
 
 
+def apart(orders: Iterable[Order]) -> tuple[list[Order], list[Unrun]]:
+    """Return the orders of tasks and calls that may be made, and what becomes of those whose owner may not run them."""
+    every = list(orders)
+    return [one for one in every if not one.run.barred], [unmade(one) for one in every if one.run.barred]
+
+
 def unmade(order: Order) -> Unrun:
-    """Return what becomes of a task whose job was deleted at this moment. Nobody has thought of it yet, so its end is
-    noted."""
+    """Return what becomes of a task whose job was deleted at this moment, or may not be run by its owner any more.
+    Nobody has thought of it yet, so its end is noted."""
     order.run.followed = True
+    if order.run.barred:
+        return Unrun(order.run, State.FAILED, Reason.OWNER, "the owner of its job may not run it any more")
     return Unrun(order.run, State.FAILED, Reason.ERROR, f"its job {order.run.job_id} was deleted")
 
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from horae.core.insight.timeline import Mark
 from horae.core.model import Moment, State
-from horae.core.runs.orders import NEVER
 from horae.stores.database import Database
-from horae.stores.rows import encode
+from horae.stores.parts.pages import Where, like
+from horae.stores.rows import Row, encode
 
 
 class GlancePart(Database):
@@ -22,18 +23,9 @@ class GlancePart(Database):
         return {job_id: sorted(runs) for job_id, runs in found.items()}
 
     async def find_made_since(self, moments: Sequence[Moment]) -> list[int]:
-        """All moments are looked for together, each time in half of what is left."""
-        newest = (await self._get("newest_ended_id"))[0][0] or 0
-        low, high = [0] * len(moments), [newest + 1] * len(moments)
-        while wanted := [place for place in range(len(moments)) if low[place] < high[place]]:
-            middles = {place: (low[place] + high[place]) // 2 for place in wanted}
-            made = {row[0]: row[1] for row in await self._get("made_from", self._list(sorted(set(middles.values()))))}
-            for place, middle in middles.items():
-                if (made[middle] or NEVER) >= moments[place]:
-                    high[place] = middle
-                else:
-                    low[place] = middle + 1
-        return low
+        rows = await self._get("find_made_since", self._list(sorted(set(moments)))) if moments else ()
+        found = {row[0]: row[1] for row in rows}
+        return [found[moment] for moment in moments]
 
     async def count_between(self, job_id: int, bounds: Sequence[int]) -> list[Mapping[State, int]]:
         pairs = list(pairwise(bounds))
@@ -44,3 +36,28 @@ class GlancePart(Database):
         for place, state, number in rows:
             found[place][State(state)] = number
         return list(found)
+
+    async def find_named(self, text: str, org: int | None, most: int) -> list[int]:
+        where = Where()
+        where.add("deleted_at IS NULL AND part_of IS NULL")
+        where.add(*like("name", text, self.dialect))
+        if org is not None:
+            where.add("org = ?", org)
+        statement = f"SELECT id FROM jobs WHERE {where.text()} ORDER BY id DESC LIMIT {most:d}"  # noqa: S608
+        return [row[0] for row in await self.read(self._statement(statement), *where.args)]
+
+    async def load_marks(self, first_ids: Sequence[int], length: int, org: int | None) -> list[Mark]:
+        return [_mark(row) for row in await self._get("load_marks", self._list(first_ids), length, org)]
+
+    async def load_live_marks(self, before: Moment, org: int | None, most: int) -> list[Mark]:
+        return [_mark(row) for row in await self._get("load_live_marks", before, org, most)]
+
+    async def load_marks_of(self, job_ids: Sequence[int], first_id: int, last_id: int, most: int) -> list[Mark]:
+        if not job_ids:
+            return []
+        return [_mark(row) for row in await self._get("load_marks_of", self._list(job_ids), first_id, last_id, most)]
+
+
+def _mark(row: Row) -> Mark:
+    run_id, job_id, state, *moments = row
+    return Mark(run_id, job_id, State(state), *moments)

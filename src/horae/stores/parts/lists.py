@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from horae.core.model import DEFAULT_ORG, SECOND, Job, JobFilter, Page, RunFilter, State
 from horae.core.runs.orders import NEVER
 from horae.stores.parts.definitions import DefinitionPart
-from horae.stores.parts.pages import Where, page, read_cursor, write_cursor
+from horae.stores.parts.pages import Where, like, page, read_cursor, write_cursor
 from horae.stores.queries import JOB_COLUMNS
 from horae.stores.rows import Row, run_from_row, trigger_of
 
@@ -66,12 +66,6 @@ class Wanted(NamedTuple):
         return bool(self.rest.conditions) and not self.is_exact
 
 
-def like(column: str, part: str) -> tuple[str, str]:
-    """Return a condition, and its argument: the column holds this text, whatever the case."""
-    pattern = re.sub(r"([\\%_])", r"\\\1", part.lower())
-    return f"lower({column}) LIKE ? ESCAPE '\\'", f"%{pattern}%"
-
-
 class ListPart(DefinitionPart):
     """Lists that are paged by cursor."""
 
@@ -111,7 +105,7 @@ class ListPart(DefinitionPart):
             else:
                 found.conditions.append("paused" if where.paused else "NOT paused")
         if where.name is not None:
-            found.add(*like("name", where.name))
+            found.add(*like("name", where.name, self.dialect))
         if where.made_for is not None:
             self._add_user(where.made_for, keys, found, is_indexed=indexed is None)
             indexed = indexed or "made_for"
@@ -131,7 +125,7 @@ class ListPart(DefinitionPart):
             said = Where()
             said.args = found.args
             for word in (where.words or "").split()[:MOST_WORDS]:
-                said.add(*like(column, word))
+                said.add(*like(column, word, self.dialect))
             among = f"jobs WHERE {org}deleted_at IS NULL{also} AND id < {start:d}"
             if (
                 column == "name" and self.dialect == "postgres"
@@ -183,8 +177,6 @@ class ListPart(DefinitionPart):
         where = await self._with_job(where)
         wanted = self._wanted_runs(where)
         start = read_cursor(cursor, NEVER)
-        if where.made_before is not None and cursor is None:
-            start = await self._first_made(where.made_before)
         end = await self._end_of_scan(wanted, start)
         rows = await self._walk_down(wanted, start, end, limit + 1, self._run_columns())
         found = _short(page([run_from_row(row) for row in rows], limit), end)
@@ -215,7 +207,7 @@ class ListPart(DefinitionPart):
             found.add("(SELECT j.org FROM jobs j WHERE j.id = job_id) = ?", where.org)
         if where.name is not None:
             # Asked of each row: as EXISTS it may become a join, for which all jobs are read.
-            found.add(*like("(SELECT j.name FROM jobs j WHERE j.id = job_id)", where.name))
+            found.add(*like("(SELECT j.name FROM jobs j WHERE j.id = job_id)", where.name, self.dialect))
         if where.owner is not None:
             found.add("(SELECT j.owner FROM jobs j WHERE j.id = job_id) = ?", where.owner)
         if where.nodes:
@@ -302,18 +294,6 @@ class ListPart(DefinitionPart):
     def _one_of_ids(self, text: str) -> str:
         """As an array in PostgreSQL: a join could begin with the other side."""
         return f"id = ANY(ARRAY({text}))" if self.dialect == "postgres" else f"id IN ({text})"
-
-    async def _first_made(self, moment: int) -> int:
-        """Return an id: runs above it were made at a moment or later, those below before it. Ids grow with time."""
-        newest = await self._get("run_at_or_below", NEVER)
-        low, high = 0, newest[0][0] + 1 if newest else 1
-        while low < high:
-            rows = await self._get("run_at_or_below", (low + high) // 2)
-            if not rows or rows[0][1] < moment:
-                low = (low + high) // 2 + 1
-            else:
-                high = rows[0][0]
-        return low
 
     async def _is_past(self, run_id: int, due_from: int) -> bool:
         """Return whether all runs below this one were made, and so due, before a moment."""

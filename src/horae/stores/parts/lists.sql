@@ -13,10 +13,3 @@ SELECT job_id FROM due WHERE trigger_id = $1;
 
 -- made_at --
 SELECT created_at FROM live WHERE id = $1 UNION ALL SELECT created_at FROM history WHERE id = $1;
-
--- run_at_or_below --
-SELECT id, created_at FROM (
-  SELECT * FROM (SELECT id, created_at FROM live WHERE id <= $1 ORDER BY id DESC LIMIT 1) AS l
-  UNION ALL
-  SELECT * FROM (SELECT id, created_at FROM history WHERE id <= $1 ORDER BY id DESC LIMIT 1) AS h
-) AS either ORDER BY id DESC LIMIT 1;

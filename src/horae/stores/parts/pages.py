@@ -38,6 +38,16 @@ def page(items: list[Any], limit: int) -> Page:
     return Page(shown, write_cursor(shown[-1].id) if more else None)
 
 
+def like(column: str, part: str, dialect: str) -> tuple[str, str]:
+    """Return a condition, and its argument: the column holds this text, whatever the case.
+
+    Where a text is of ASCII alone, so are the letters that it is found in: PostgreSQL makes those small in half the
+    time."""
+    pattern = re.sub(r"([\\%_])", r"\\\1", part.lower())
+    plain = ' COLLATE "C"' if dialect == "postgres" and part.isascii() else ""
+    return f"lower({column}{plain}) LIKE ? ESCAPE '\\'", f"%{pattern}%"
+
+
 class Where:
     """Conditions of a list query, with their arguments numbered as they come."""
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from horae.core.definitions import SOURCE_SORTS, Sort
 from horae.core.model import Found, Source
 from horae.stores.database import Database
-from horae.stores.parts.lists import like
-from horae.stores.parts.pages import Where
+from horae.stores.parts.pages import Where, like
 from horae.stores.parts.search import _cut, _ordered
 from horae.stores.rows import Row, decode, encode
 
@@ -36,7 +35,7 @@ class SourcePart(Database):
         found = Where()
         found.add("org = ?", org)
         if name is not None:
-            found.add(*like("name", name))
+            found.add(*like("name", name, self.dialect))
         text = self.queries["search_sources"].replace("{where}", found.text())
         text = f"{text} ORDER BY {_ordered(sorts, SOURCE_SORTS, {})} {_cut(offset, limit)}"
         rows = await self.read(self._statement(text), *found.args)

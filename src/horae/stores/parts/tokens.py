@@ -45,7 +45,7 @@ class TokenPart(Database):
     async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
         return _token_of(await self._put("revoke_token", token_id, at))
 
-    async def redeem_token(self, credential: Token, at: Moment) -> Token | None:
+    async def redeem_token(self, credential: Token, at: Moment, identity: str) -> Token | None:
         bounds = credential.bounds
         assert bounds is not None, "a credential is for one agent"
         given = (credential.name, "agent", credential.owner, credential.hash, at, None, credential.parent_id)
@@ -59,7 +59,7 @@ class TokenPart(Database):
             rows = yield (
                 "add_token", *given, to_json(bounds).decode(), credential.org, credential.role, credential.user_id, at
             )  # fmt: skip
-            yield "readmit_node", bounds.node
+            yield "readmit_node", bounds.node, identity
             return _token_from(*rows[0])
 
         return await self._transact_apart(steps)

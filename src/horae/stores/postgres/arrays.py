@@ -126,6 +126,7 @@ class _OrderRow(msgspec.Struct, omit_defaults=True):
     resumes: int | None = None
     trigger_id: int | None = None
     depends: bool | None = None
+    barred: bool | None = None
 
 
 def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
@@ -137,7 +138,7 @@ def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
             b.job_id, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin, order.version, order.run_at,
             order.start_within, b.demand, share, nth, *_key(key),
             placed and placed.run_id, placed and placed.created_at, b.parent_id, b.task, b.followed or None, b.resumes,
-            order.trigger_id, b.depends or None,
+            order.trigger_id, b.depends or None, b.barred or None,
         )
         for order, share, nth in zip(orders, numbers or nobody, nths or nobody, strict=True)
         for b, key, placed in ((order.run, order.idempotency, order.placed),)

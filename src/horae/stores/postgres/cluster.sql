@@ -24,19 +24,22 @@ FROM x WHERE n.name = ANY(ARRAY(SELECT name FROM o)) AND n.name = x.name AND n.b
   AND EXISTS (SELECT 1 FROM leases WHERE name = $2 AND owner = $3 AND term = $4 FOR SHARE) RETURNING n.name;
 
 -- open_lines --
--- Locked in order, as beats and claims lock them.
+-- Locked in order, as beats and claims lock them. Not of one that was evicted, by whatever name it comes.
 WITH x AS (
-  SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS t(name, identity, via, line)
+  SELECT t.*, EXISTS (SELECT 1 FROM nodes e WHERE e.identity = t.identity AND e.evicted_at IS NOT NULL) AS is_evicted
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS t(name, identity, via, line)
 ), o AS MATERIALIZED (
   SELECT name, evicted_at FROM nodes WHERE name = ANY($1::text[]) ORDER BY name FOR NO KEY UPDATE
 ), u AS (
   UPDATE nodes n SET via = x.via, line = x.line, session = n.session + 1
   FROM x WHERE n.name = ANY(ARRAY(SELECT name FROM o)) AND n.name = x.name AND (n.identity = x.identity OR n.state = 'gone')
-    AND n.evicted_at IS NULL
+    AND n.evicted_at IS NULL AND NOT x.is_evicted
   RETURNING n.name, n.session
 )
 SELECT name, session FROM u
-UNION ALL SELECT name, CASE WHEN evicted_at IS NOT NULL THEN -1 END FROM o WHERE name NOT IN (SELECT name FROM u);
+UNION ALL SELECT name, -1 FROM x WHERE is_evicted
+UNION ALL SELECT o.name, CASE WHEN evicted_at IS NOT NULL THEN -1 END FROM o JOIN x USING (name)
+WHERE o.name NOT IN (SELECT name FROM u) AND NOT is_evicted;
 
 -- revoke_tokens_of --
 -- Those that are good for this node alone.

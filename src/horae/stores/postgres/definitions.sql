@@ -18,6 +18,7 @@ WITH j AS (
 ), audited AS (
   INSERT INTO audit (at, {audit_columns})
   SELECT COALESCE($24::bigint, event_moment()), {audit_columns} FROM json_to_recordset($25::json) AS a({audit_types})
+  WHERE pg_current_xact_id() IS NOT NULL
   ON CONFLICT (request_id, nth) DO NOTHING
 )
 INSERT INTO due (trigger_id, job_id, next_at, version, segment)

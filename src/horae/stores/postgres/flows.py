@@ -9,7 +9,7 @@ from horae.core.runs.calls import Answered, Calls
 from horae.core.runs.flows import Move, Moved, Unrun
 from horae.core.runs.orders import Cancelled
 from horae.stores.attempts import count_demanding, has_some_for_servers
-from horae.stores.parts.flows import FlowPart, by_reason, made_calls, unmade
+from horae.stores.parts.flows import FlowPart, apart, by_reason, made_calls, unmade
 from horae.stores.postgres.lanes import Connection
 from horae.stores.postgres.orders import PostgresOrders
 from horae.stores.rows import Row, encode
@@ -52,10 +52,10 @@ class PostgresFlows(PostgresOrders, FlowPart):
     ) -> Moved:
         now = await self._moment(connection)
         unrun = [one for move in moves for one in move.unrun]
-        orders = [order for move in moves for order in move.orders]
+        orders, barred = apart(order for move in moves for order in move.orders)
         receipts = await self._carry_out(connection, orders) if orders else []
         made = [receipt for receipt in receipts if receipt is not None]  # none has a key
-        gone = [unmade(order) for order, receipt in zip(orders, made, strict=True) if not receipt.ids]
+        gone = barred + [unmade(order) for order, receipt in zip(orders, made, strict=True) if not receipt.ids]
         await self._add_unrun(connection, [*unrun, *gone], now)
         cancelled = await self._cancel_tasks(connection, moves)
         promoted, is_followed = await self._end_flows(connection, moves, now)
@@ -68,9 +68,10 @@ class PostgresFlows(PostgresOrders, FlowPart):
 
     async def _make_calls(self, connection: Connection, calls: Sequence[Calls]) -> Answered:
         """Make what runs call that begin to wait for it."""
-        orders, unrun = [o for each in calls for o in each.orders], [u for each in calls for u in each.unrun]
+        orders, barred = apart(order for each in calls for order in each.orders)
+        unrun = [one for each in calls for one in each.unrun]
         receipts = await self._carry_out(connection, orders) if orders else []
-        gone = [unmade(o) for o, r in zip(orders, receipts, strict=True) if r is None or not r.ids]
+        gone = barred + [unmade(o) for o, r in zip(orders, receipts, strict=True) if r is None or not r.ids]
         await self._add_unrun(connection, [*unrun, *gone], await self._moment(connection)) if unrun or gone else None
         return made_calls(receipts, is_noted=bool(unrun or gone))
 

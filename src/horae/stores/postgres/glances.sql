@@ -18,3 +18,29 @@ FROM jsonb_array_elements(CAST(CAST($1 AS text) AS jsonb)) WITH ORDINALITY AS b(
   WHERE job_id = $2 AND state IN ({succeeded}, {failed}, {timed_out}, {cancelled}, {skipped}, {coalesced})
     AND id >= CAST(b.pair ->> 0 AS bigint) AND id < CAST(b.pair ->> 1 AS bigint)
   GROUP BY state) AS h;
+
+-- load_marks --
+SELECT h.* FROM {ids} AS j CROSS JOIN LATERAL (
+  SELECT id, job_id, state, due_at, started_at, finished_at FROM history
+  WHERE id >= j.value AND id < j.value + CAST($2 AS bigint) AND parent_id IS NULL ORDER BY id OFFSET 0) AS h
+WHERE CAST($3 AS integer) IS NULL OR (SELECT o.org FROM jobs o WHERE o.id = h.job_id) = $3;
+
+-- load_marks_of --
+-- Of each state the newest, which an index has; of these the newest of all.
+SELECT h.* FROM {ids} AS j CROSS JOIN LATERAL (
+  SELECT * FROM (
+    SELECT * FROM (SELECT id, job_id, state, due_at, started_at, finished_at FROM history WHERE job_id = j.value AND state = {succeeded} AND parent_id IS NULL
+      AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS s0
+    UNION ALL SELECT * FROM (SELECT id, job_id, state, due_at, started_at, finished_at FROM history WHERE job_id = j.value AND state = {failed} AND parent_id IS NULL
+      AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS s1
+    UNION ALL SELECT * FROM (SELECT id, job_id, state, due_at, started_at, finished_at FROM history WHERE job_id = j.value AND state = {timed_out} AND parent_id IS NULL
+      AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS s2
+    UNION ALL SELECT * FROM (SELECT id, job_id, state, due_at, started_at, finished_at FROM history WHERE job_id = j.value AND state = {cancelled} AND parent_id IS NULL
+      AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS s3
+    UNION ALL SELECT * FROM (SELECT id, job_id, state, due_at, started_at, finished_at FROM history WHERE job_id = j.value AND state = {skipped} AND parent_id IS NULL
+      AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS s4
+    UNION ALL SELECT * FROM (SELECT id, job_id, state, due_at, started_at, finished_at FROM history WHERE job_id = j.value AND state = {coalesced} AND parent_id IS NULL
+      AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS s5) AS ends
+  ORDER BY id DESC LIMIT $4) AS h
+UNION ALL SELECT id, job_id, state, due_at, started_at, NULL FROM live WHERE gate IN {ids} AND parent_id IS NULL
+UNION ALL SELECT id, job_id, state, due_at, started_at, NULL FROM live WHERE gate IS NULL AND job_id IN {ids} AND parent_id IS NULL;

@@ -82,8 +82,8 @@ class PostgresOrders(PostgresMoments):
     async def _carry_out_once(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt]:
         """Of orders with the same idempotency key the first, if nobody was before; the others get its answer."""
         first = orders.first_of_each(asked)
-        calm = [number for number in first if asked[number].calm is not None]
-        rest_of = [number for number in first if asked[number].calm is None]
+        calm = [number for number in first if orders.waits_for_calm(asked[number])]
+        rest_of = [number for number in first if not orders.waits_for_calm(asked[number])]
         receipts = await self._calm(connection, [asked[number] for number in calm]) if calm else []
         receipts += await self._carry_out(connection, [asked[number] for number in rest_of]) if rest_of else []
         done = zip([*calm, *rest_of], receipts, strict=True)
@@ -105,7 +105,7 @@ class PostgresOrders(PostgresMoments):
 
     async def _carry_out_group(self, connection: Connection, asked: Sequence[Order], group: Group) -> list[Receipt]:
         """All, or none if the group was carried out before: then the receipts of that time."""
-        plain = [number for number, order in enumerate(asked) if order.calm is None]
+        plain = [number for number, order in enumerate(asked) if not orders.waits_for_calm(order)]
         known = await self._known(connection, [group.promise]) if len(plain) < len(asked) else {}
         made: dict[int, Receipt] = {}
         if plain and not known:
@@ -156,7 +156,9 @@ class PostgresOrders(PostgresMoments):
         ]
 
     async def _unmade(self, connection: Connection, made: MadeRun, said: str, now: Moment) -> Receipt:
-        """Of an order that met another run of its job; `said`: its message, if it was skipped by that."""
+        """Of an order that may not run, or met another run of its job; `said`: its message, if that skipped it."""
+        if made.run.barred:
+            return orders.receipt(made, orders.BARRED, now)
         skipped = Outcome(State.SKIPPED, Reason.OVERLAP, said)
         waits = made.run.overlap >= Overlap.QUEUE
         return orders.receipt(made, await self._follow(connection, made, now) if waits else skipped, now)

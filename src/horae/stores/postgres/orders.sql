@@ -3,7 +3,8 @@
 -- arrays would cost more than the rest. Keys that were used before make none, be they of one or of a group of orders,
 -- nor do jobs that are deleted or of another version by now. Those that are left are locked against their deletion and
 -- change, which would not see what is being made here. Who waits for a later moment takes no gate. `forbid` runs that
--- find it taken become history at once; those of `queue` and `replace` are left to the caller.
+-- find it taken become history at once, as do all whose owner may not run them; those of `queue` and `replace` are left
+-- to the caller.
 -- Shares are locked before keys and gates, by everybody, so that nobody waits in a circle; see `fire`. What takes no gate
 -- meets nobody, and is written without a look.
 WITH c AS (
@@ -11,14 +12,15 @@ WITH c AS (
 ), alive AS MATERIALIZED (
   SELECT id, version FROM jobs WHERE id = ANY($2::bigint[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE
 ), asked AS MATERIALIZED (
-  SELECT t.*, alive.version AS found, placed_id IS NULL AND run_at > (SELECT now FROM c) AS is_later
+  SELECT t.*, alive.version AS found, placed_id IS NULL AND run_at > (SELECT now FROM c) AND barred IS NOT TRUE AS is_later
   FROM ROWS FROM (json_to_recordset($3::json) AS (
       job_id bigint, overlap smallint, start_by bigint, data text, needs text, pin text, version int, run_at bigint,
       start_within bigint, scope text, key text, digest text, placed_id bigint, placed_at bigint, demand bigint, share int,
-      nth int, parent_id bigint, task text, followed boolean, resumes bigint, trigger_id bigint, depends boolean))
+      nth int, parent_id bigint, task text, followed boolean, resumes bigint, trigger_id bigint, depends boolean,
+      barred boolean))
     WITH ORDINALITY AS t(job_id, overlap, start_by, data, needs, pin, version, run_at, start_within, scope, key, digest,
                          placed_id, placed_at, demand, share, nth, parent_id, task, followed, resumes, trigger_id,
-                         depends, number)
+                         depends, barred, number)
   LEFT JOIN alive ON alive.id = t.job_id
 ), v AS MATERIALIZED (
   SELECT asked.*, COALESCE(placed_id, nextval('run_id')) AS run_id, COALESCE(placed_at, (SELECT now FROM c)) AS made_at,
@@ -60,7 +62,7 @@ WITH c AS (
     priority, overlap, kind, needs::text[], data, pin, queue, pass,
     CASE WHEN is_later THEN ($8::bigint[])[place] || ' ' || ($7::text[])[place] END, demand,
     parent_id, task, followed, resumes, depends
-  FROM fresh ORDER BY number
+  FROM fresh WHERE barred IS NOT TRUE ORDER BY number
 ), apart AS (
   INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, eligible_at, state, reason, priority, overlap, kind,
                     needs, data, pin, queue, pass, share, demand, parent_id, task, followed, resumes, depends)
@@ -83,9 +85,11 @@ WITH c AS (
 ), skipped AS (
   INSERT INTO history ({history_columns})
   SELECT run_id, job_id, trigger_id, due_at, made_at, NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped}, 0, priority, 0, kind,
-    'overlap', NULL, 'another run of this job was live' || COALESCE(': run ' || COALESCE(m.id, (SELECT l.id FROM live l WHERE l.gate = fresh.job_id)), ''), NULL,
+    CASE WHEN barred THEN 'owner' ELSE 'overlap' END, NULL, CASE WHEN barred THEN '' ELSE 'another run of this job was live'
+      || COALESCE(': run ' || COALESCE(m.id, (SELECT l.id FROM live l WHERE l.gate = fresh.job_id)), '') END, NULL,
     NULL, data, parent_id, task, followed
-  FROM fresh LEFT JOIN made m ON m.gate = fresh.job_id WHERE overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+  FROM fresh LEFT JOIN made m ON m.gate = fresh.job_id
+  WHERE barred OR overlap = 0 AND run_id NOT IN (SELECT id FROM made)
   RETURNING id, message
 ), audited AS (
   INSERT INTO audit (at, {audit_columns})

@@ -28,7 +28,7 @@ class SqliteCluster(SqliteDatabase, NodePart, LeasePart):
         opened = self._run(connection, "open_line", *line).fetchone()
         if opened is not None:
             return int(opened[0])
-        refused = self._run(connection, "line_refused", line.name).fetchone()
+        refused = self._run(connection, "line_refused", line.name, line.identity).fetchone()
         return 0 if refused is None else cast("int | None", refused[0])
 
     async def _beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:

@@ -21,11 +21,14 @@ WHERE EXISTS (SELECT 1 FROM json_each($1) x WHERE x.value ->> 0 = nodes.name AND
   AND EXISTS (SELECT 1 FROM leases WHERE name = $2 AND owner = $3 AND term = $4) RETURNING name;
 
 -- open_line --
+-- Not of one that was evicted, by whatever name it comes.
 UPDATE nodes SET via = $3, line = $4, session = session + 1
-WHERE name = $1 AND (identity = $2 OR state = 'gone') AND evicted_at IS NULL RETURNING session;
+WHERE name = $1 AND (identity = $2 OR state = 'gone') AND evicted_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM nodes e WHERE e.identity = $2 AND e.evicted_at IS NOT NULL) RETURNING session;
 
 -- line_refused --
-SELECT CASE WHEN evicted_at IS NOT NULL THEN -1 END FROM nodes WHERE name = $1;
+SELECT CASE WHEN evicted_at IS NOT NULL THEN -1 END FROM nodes
+WHERE name = $1 OR identity = $2 AND evicted_at IS NOT NULL ORDER BY evicted_at IS NULL LIMIT 1;
 
 -- revoke_tokens_of --
 -- Those that are good for this node alone.

@@ -10,7 +10,7 @@ from horae.core.runs.calls import Answered, Calls
 from horae.core.runs.flows import Move, Moved, Unrun
 from horae.core.runs.orders import Cancelled
 from horae.stores.attempts import count_demanding, has_some_for_servers
-from horae.stores.parts.flows import FlowPart, by_reason, made_calls, unmade, unrun_row
+from horae.stores.parts.flows import FlowPart, apart, by_reason, made_calls, unmade, unrun_row
 from horae.stores.rows import encode
 from horae.stores.sqlite.orders import SqliteOrders
 
@@ -45,9 +45,9 @@ class SqliteFlows(SqliteOrders, FlowPart):
     ) -> Moved:
         now = self._clock()
         unrun = [one for move in moves for one in move.unrun]
-        orders = [order for move in moves for order in move.orders]
+        orders, barred = apart(order for move in moves for order in move.orders)
         receipts = self._carry_out(connection, orders, now) if orders else []
-        gone = [unmade(order) for order, receipt in zip(orders, receipts, strict=True) if not receipt.ids]
+        gone = barred + [unmade(order) for order, receipt in zip(orders, receipts, strict=True) if not receipt.ids]
         self._add_unrun(connection, [*unrun, *gone], now)
         cancelled = self._cancel_tasks(connection, moves)
         promoted, is_followed = self._end_flows(connection, [move for move in moves if move.end is not None], now)
@@ -60,9 +60,10 @@ class SqliteFlows(SqliteOrders, FlowPart):
 
     def _make_calls(self, connection: sqlite3.Connection, calls: Sequence[Calls]) -> Answered:
         """Make what runs call that begin to wait for it."""
-        orders, unrun = [o for each in calls for o in each.orders], [u for each in calls for u in each.unrun]
+        orders, barred = apart(order for each in calls for order in each.orders)
+        unrun = [one for each in calls for one in each.unrun]
         receipts = self._carry_out(connection, orders, self._clock()) if orders else []
-        gone = [unmade(o) for o, r in zip(orders, receipts, strict=True) if not r.ids]
+        gone = barred + [unmade(o) for o, r in zip(orders, receipts, strict=True) if not r.ids]
         self._add_unrun(connection, [*unrun, *gone], self._clock()) if unrun or gone else None
         return made_calls(receipts, is_noted=bool(unrun or gone))
 

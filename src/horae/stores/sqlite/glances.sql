@@ -15,3 +15,28 @@ SELECT b.key, h.state, count(*) FROM json_each($1) AS b
 CROSS JOIN history h ON h.job_id = $2 AND h.state IN ({succeeded}, {failed}, {timed_out}, {cancelled}, {skipped}, {coalesced})
   AND h.id >= json_extract(b.value, '$[0]') AND h.id < json_extract(b.value, '$[1]')
 GROUP BY 1, 2;
+
+-- load_marks --
+SELECT h.id, h.job_id, h.state, h.due_at, h.started_at, h.finished_at FROM {ids} AS j
+CROSS JOIN history h ON h.id >= j.value AND h.id < j.value + $2 AND h.parent_id IS NULL
+WHERE $3 IS NULL OR (SELECT o.org FROM jobs o WHERE o.id = h.job_id) = $3;
+
+-- load_marks_of --
+-- Of each state the newest, which an index has; of these the newest of all.
+SELECT h.id, h.job_id, h.state, h.due_at, h.started_at, h.finished_at FROM {ids} AS j CROSS JOIN history h ON h.id IN (
+  SELECT id FROM (
+    SELECT * FROM (SELECT id FROM history WHERE job_id = j.value AND state = {succeeded} AND parent_id IS NULL
+      AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS s0
+    UNION ALL SELECT * FROM (SELECT id FROM history WHERE job_id = j.value AND state = {failed} AND parent_id IS NULL
+      AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS s1
+    UNION ALL SELECT * FROM (SELECT id FROM history WHERE job_id = j.value AND state = {timed_out} AND parent_id IS NULL
+      AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS s2
+    UNION ALL SELECT * FROM (SELECT id FROM history WHERE job_id = j.value AND state = {cancelled} AND parent_id IS NULL
+      AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS s3
+    UNION ALL SELECT * FROM (SELECT id FROM history WHERE job_id = j.value AND state = {skipped} AND parent_id IS NULL
+      AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS s4
+    UNION ALL SELECT * FROM (SELECT id FROM history WHERE job_id = j.value AND state = {coalesced} AND parent_id IS NULL
+      AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS s5) AS ends
+  ORDER BY id DESC LIMIT $4)
+UNION ALL SELECT id, job_id, state, due_at, started_at, NULL FROM live WHERE gate IN {ids} AND parent_id IS NULL
+UNION ALL SELECT id, job_id, state, due_at, started_at, NULL FROM live WHERE gate IS NULL AND job_id IN {ids} AND parent_id IS NULL;

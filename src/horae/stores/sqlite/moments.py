@@ -9,7 +9,7 @@ from typing import Any
 from horae.core.model import Moment, Overlap, State
 from horae.core.policy import order
 from horae.core.runs.orders import Definition, Due, Fire, Fired, Lend, MadeRun, NewRun, Outcome
-from horae.stores.orders import FOLLOWING, TIMED, full, kept_share, overlapped, waiting_outcome
+from horae.stores.orders import BARRED, FOLLOWING, TIMED, full, kept_share, overlapped, waiting_outcome
 from horae.stores.parts.loans import LoanPart
 from horae.stores.rows import definition_from_row, encode, from_json
 from horae.stores.sqlite.definitions import SqliteDefinitions
@@ -72,18 +72,22 @@ class SqliteMoments(SqliteDefinitions, LoanPart):
 
     def _bear(self, connection: sqlite3.Connection, born: Sequence[MadeRun], now: Moment) -> list[Outcome]:
         """Write new runs as their overlap policy decides."""
-        gated = [made.run.job_id for made in born if made.run.overlap != Overlap.ALLOW]
+        gated = [made.run.job_id for made in born if made.run.overlap != Overlap.ALLOW and not made.run.barred]
         taken = dict(self._json(connection, "taken_gates", encode(gated))) if gated else {}  # job → who has its gate
         outcomes: list[Outcome] = []
         live, past = [], []
         for made in born:
             new = made.run
+            if new.barred:
+                outcomes.append(BARRED)
+                past.append(_skipped_row(made, BARRED, now))
+                continue
             if new.overlap == Overlap.ALLOW or new.job_id not in taken:
                 outcomes.append(waiting_outcome(new))
                 live.append((made, outcomes[-1]))
             elif new.overlap == Overlap.FORBID:
                 outcomes.append(overlapped(taken[new.job_id]))
-                past.append(_skipped_row(made, outcomes[-1].message, now))
+                past.append(_skipped_row(made, outcomes[-1], now))
             else:
                 outcomes.append(FOLLOWING)
             if new.overlap != Overlap.ALLOW:
@@ -101,7 +105,7 @@ class SqliteMoments(SqliteDefinitions, LoanPart):
         waiting = [row[0] for row in self._run(connection, "waiting_of_job", new.job_id)]
         if new.overlap == Overlap.QUEUE and len(waiting) >= new.overlap_limit:
             outcome = full(len(waiting))
-            self._rows(connection, "insert_history", [_skipped_row(made, outcome.message, now)])
+            self._rows(connection, "insert_history", [_skipped_row(made, outcome, now)])
             return outcome
         holder = self._run(connection, "gate_holder", new.job_id).fetchone()
         if new.overlap == Overlap.REPLACE:
@@ -176,8 +180,7 @@ def _history_row(
     )  # fmt: skip
 
 
-def _skipped_row(made: MadeRun, message: str, now: Moment) -> tuple[Any, ...]:
-    row = _history_row(
-        made.run_id, made.run, made.trigger_id, made.due_at, now, State.SKIPPED, "overlap", message, None
-    )
+def _skipped_row(made: MadeRun, outcome: Outcome, now: Moment) -> tuple[Any, ...]:
+    state, reason, message = outcome
+    row = _history_row(made.run_id, made.run, made.trigger_id, made.due_at, now, state, str(reason), message, None)
     return (*row[:4], made.created_at, *row[5:])

@@ -49,7 +49,7 @@ class SqliteOrders(SqliteMoments):
         known = self._known(connection, [group.promise])
         if known:
             return replay_group(group, known)
-        plain = [number for number, order in enumerate(asked) if order.calm is None]
+        plain = [number for number, order in enumerate(asked) if not orders.waits_for_calm(order)]
         receipts = self._carry_out(connection, [asked[number] for number in plain], self._clock())
         made = dict(zip(plain, receipts, strict=True))
         ids = [(group.places[number], receipt.ids[0]) for number, receipt in made.items() if receipt.ids]
@@ -60,8 +60,8 @@ class SqliteOrders(SqliteMoments):
         """Of orders with the same idempotency key the first, if nobody was before; the others get its answer."""
         known = self._known(connection, [order.idempotency for order in asked])
         first = [n for n in orders.first_of_each(asked) if replay(asked[n].idempotency, known) is None]
-        calm = [n for n in first if asked[n].calm is not None]
-        rest = [n for n in first if asked[n].calm is None]
+        calm = [n for n in first if orders.waits_for_calm(asked[n])]
+        rest = [n for n in first if not orders.waits_for_calm(asked[n])]
         made = {n: self._calm(connection, asked[n], now) for n in calm}
         receipts = self._carry_out(connection, [asked[n] for n in rest], now)
         made |= zip(rest, receipts, strict=True)

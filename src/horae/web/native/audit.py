@@ -62,10 +62,10 @@ class AuditLog:
 
     async def list_sealed(self, request: http.Request) -> http.Answer:
         """To take them elsewhere. Of a page, those of other organisations are left out, so that it may be short."""
-        org, limit = http.principal(request).bound_to, request.args["limit"]
-        rows = await self._audit.sealed(request.args["after"], limit)
-        cursor = str(rows[-1].seq) if len(rows) == limit else None
-        return http.reply(200, schemas.AuditPage([shown(row) for row in rows if org in (None, row.org)], cursor))
+        org = http.principal(request).bound_to
+        page = await self._audit.sealed(request.args["after"], request.args["limit"])
+        items = [shown(row) for row in page.items if org in (None, row.org)]
+        return http.reply(200, schemas.AuditPage(items, page.cursor))
 
     async def verify(self, request: http.Request) -> http.Answer:
         """A call looks at up to 20,000 rows; `cursor` goes on. Rows that were cut off at the end together with the head

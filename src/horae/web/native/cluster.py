@@ -38,7 +38,7 @@ class Cluster:
             op("POST", "/v1/nodes/{name}/cordon", self.cordon, "cluster", "Let a node take no new runs", "Node",
                needs=Permission.CLUSTER),
             op("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "cluster", "Let a node take runs again", "Node",
-               needs=Permission.CLUSTER),
+               errors=(409,), needs=Permission.CLUSTER),
             op("POST", "/v1/nodes/{name}/drain", self.drain, "cluster", "Empty a node", "Node",
                needs=Permission.CLUSTER),
             op("POST", "/v1/nodes/{name}/evict", self.evict, "cluster", "Send a node off for good", "Node",
@@ -60,7 +60,7 @@ class Cluster:
         return await self._want(request, OperatorWish.CORDONED)
 
     async def uncordon(self, request: http.Request) -> http.Answer:
-        """One that was evicted may come back too, if what it logs in with is still good."""
+        """A server that was evicted may come back; an agent that was has to join anew (409, `E_EVICTED`)."""
         return await self._show(await self._nodes.uncordon(request.scope["path_params"]["name"]))
 
     async def drain(self, request: http.Request) -> http.Answer:

@@ -54,9 +54,10 @@ class Forecasts:
 
     async def show(self, request: http.Request) -> http.Answer:
         """Due moments are exact. All else follows from durations as they were learned from history. Totals are of all
-        triggers; `items` are those with most runs."""
+        triggers; `items` are those with most runs. With more than 2,000 triggers, the answer may be a minute old:
+        `start_at` says from when on it looks."""
         args, org = request.args, http.principal(request).bound_to
-        found = await self._forecasting.make(
+        found = await self._forecasting.lately(
             hours=args["hours"], start=args["from"], by=args["by"], org=org, limit=args["limit"]
         )
         return http.reply(200, shown_forecast(found))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -21,8 +19,6 @@ from horae.web.pages.words import count, day, span
 
 SPANS = {"6h": timedelta(hours=6), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 SHOWN = 20  # jobs, queues or owners
-KEPT_SECONDS = 20.0  # for which a forecast serves all who look
-MOST_KEPT = 16
 WIDTH, HEIGHT, TICKS = 1000, 200, 6
 _ASKED = (
     filters.choice("span", "How far to look.", SPANS, "24h"),
@@ -44,15 +40,16 @@ class ForecastPage:
     def __init__(self, services: Services, shell: Shell) -> None:
         self._forecasting = services.forecasting
         self._shell = shell
-        self._kept: dict[tuple[str, str, int | None], tuple[float, Forecast]] = {}
-        self._alone = asyncio.Lock()
 
     def operations(self) -> list[http.Operation]:
         return [http.Operation("GET", "/forecast", self.show, "pages", "The page of the forecast", HTML, params=_ASKED)]
 
     async def show(self, request: http.Request) -> http.Answer:
         args, zone = request.args, self._shell.zone_of(request)
-        found = await self._make(args["span"], args["by"], http.principal(request).bound_to)
+        hours, org = SPANS[args["span"]] / timedelta(hours=1), http.principal(request).bound_to
+        found = await self._forecasting.look(hours=hours, by=args["by"], org=org, limit=SHOWN)
+        if found is None:
+            return self._shell.page(request, "soon.html")
         length = found.window.end - found.window.start
         starts = [day(render.stamp(one.at), zone) for one in found.buckets]
         return self._shell.page(
@@ -63,20 +60,6 @@ class ForecastPage:
             late=bars([(at, one.late_seconds * 1000, 0) for at, one in zip(starts, found.buckets, strict=True)], span),
             behind=[_row(at, one) for at, one in zip(starts, found.buckets, strict=True)],
         )  # fmt: skip
-
-    async def _make(self, span_asked: str, by: str, org: int | None) -> Forecast:
-        """It is dear: one of them serves all who look within seconds."""
-        key = span_asked, by, org
-        async with self._alone:
-            until, found = self._kept.get(key, (0.0, None))
-            if found is None or time.monotonic() >= until:
-                hours = SPANS[span_asked] / timedelta(hours=1)
-                found = await self._forecasting.make(hours=hours, by=by, org=org, limit=SHOWN)
-                self._kept.pop(key, None)
-                self._kept[key] = time.monotonic() + KEPT_SECONDS, found
-                while len(self._kept) > MOST_KEPT:
-                    del self._kept[next(iter(self._kept))]
-            return found
 
 
 def _row(at: str, one: Bucket) -> tuple[Any, ...]:

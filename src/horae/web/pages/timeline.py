@@ -62,13 +62,14 @@ class TimelinePage:
         middle = now if args["at"] is None else args["at"]
         window = Window(middle - length // 2, middle + length // 2)
         org = http.principal(request).bound_to
-        found = await self._timelines.make(window, ROWS, args["name"], org)
+        found = await self._timelines.make(window, ROWS, args["name"], org, waits=False)
         rows = [(row, _drawn(row.bars, window, found.now)) for row in found.rows]
         return self._shell.page(
             request, "timeline.html", found=found, rows=rows, asked=args, spans=list(SPANS), steps=_steps(args, middle),
             ticks=[render.stamp(window.start + length * tick // TICKS) for tick in range(TICKS)], zone=zone,
             now_x=_x(found.now, window), load=_load(found), behind=_behind(found),
             at_once=None if args["at"] is None else _at(found, middle), middle=render.stamp(middle),
+            is_foretold=found.forecast is not None or window.end <= found.now,
         )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from horae.core.insight.load import Grid, Load, delays, kernel_of, shortages
 from horae.core.model import SECOND
 
 HOUR = 3600 * SECOND
-GRID = Grid.of(Window(0, 6 * HOUR))
+GRID = Grid.of(Window(0, 4 * HOUR))
 
 
 def begin(load: Load, stretch: Stretch, expected: Expected, runs: float, *, is_exact: bool) -> None:
@@ -42,7 +42,7 @@ def test_what_repeats_loads_as_run_by_run(step: int, seconds: int) -> None:
     dice, load, made = random.Random(step + seconds), Load(GRID), list[tuple[Stretch, float]]()
     for _ in range(20):
         first = dice.randrange(step) * SECOND
-        stretch = Stretch(first, step * SECOND, (6 * HOUR - 1 - first) // (step * SECOND) + 1)
+        stretch = Stretch(first, step * SECOND, (4 * HOUR - 1 - first) // (step * SECOND) + 1)
         begin(load, stretch, Expected(seconds, 0.0), 1.0, is_exact=True)
         made.append((stretch, seconds))
     levels = load.finish()
@@ -119,4 +119,17 @@ def test_places_run_out_from_when_to_when() -> None:
 
 
 def test_long_windows_have_wider_ticks() -> None:
-    assert [Grid.of(Window(0, days * 24 * HOUR)).tick for days in (1, 2, 7, 31)] == [1, 2, 10, 60]
+    assert [Grid.of(Window(0, days * 24 * HOUR)).tick for days in (1, 2, 7, 31)] == [5, 10, 60, 60]
+
+
+@pytest.mark.parametrize("seconds", [0.3, 2.5, 4.9, 5.1, 7.3, 12.0, 33.3, 60.0, 99.0])
+def test_a_run_fills_as_much_of_its_ticks_as_it_takes(seconds: float) -> None:
+    kernel = kernel_of(Expected(seconds, 0.1), 5, True)
+    filled = -sum(at * change for at, change in kernel.work) * 5
+    assert filled == pytest.approx(kernel.seconds, rel=0.01)
+    assert dict(kernel.work)[0] + kernel.burst == pytest.approx(1)
+
+
+def test_ticks_lie_as_clocks_have_them() -> None:
+    grid = Grid.of(Window(34 * SECOND, 34 * SECOND + 24 * HOUR))
+    assert (grid.start, grid.tick, grid.moment(grid.size)) == (30 * SECOND, 5, 35 * SECOND + 24 * HOUR)

@@ -397,6 +397,11 @@ _ENDS = (
         "Its task asks for an approval.", "Ask who rejected it; run it again if need be.",
     ),
     Code(
+        "run.failed.owner", "A task, or what a handler called, did not begin: the owner of its job may not run it.",
+        "A job runs with the rights that its owner has at that moment, its tasks too.",
+        "Enable the owner or give back its role, then `horae runs retry` goes on with the workflow.",
+    ),
+    Code(
         "run.failed.task", "One of its tasks failed.",
         "A workflow fails with a task that must succeed.", "`horae runs retry RUN` goes on from there.",
     ),

@@ -162,6 +162,13 @@ def _owner(facts: Facts) -> Sentence:
     return Sentence("run.skipped.owner", text, {**_base(facts), "owner": owner})
 
 
+def _owner_failed(facts: Facts) -> Sentence:
+    """Of a task, or of what a handler called: whoever waits for it is not to go on as if all were well."""
+    owner = facts.job.owner
+    text = f"it did not begin: {owner}, the owner of its job, was disabled or might not run it any more"
+    return Sentence("run.failed.owner", text, {**_base(facts), "owner": owner})
+
+
 def _dependency(facts: Facts) -> Sentence:
     message = facts.the_run.message
     runs = [
@@ -286,6 +293,7 @@ _FAILURES: _Table = {
     Reason.PROCESSES: _failed("run.failed.processes", "it made too many processes"),
     Reason.BAD_RESULT: _failed("run.failed.bad_result", "its result cannot be kept"),
     Reason.REJECTED: _failed("run.failed.rejected", "it was rejected", "approval"),
+    Reason.OWNER: _owner_failed,
     Reason.CHILDREN: _task_failed,
     Reason.DEPENDENCY: _task_failed,
     "": _failed("run.failed.other", "it failed"),
