@@ -59,6 +59,7 @@ def test_the_palette_finds_a_job_by_keyboard_alone(page: Any, server: Server):
     job_id = submit(server, name="needle in the hay")
     page.goto("/")
     page.keyboard.press("/")
+    page.get_by_role("dialog").wait_for()  # what is typed before goes nowhere
     page.keyboard.type("needle")
     page.get_by_role("option", name="needle in the hay").wait_for()
     page.keyboard.press("Enter")

@@ -126,10 +126,13 @@ def count(number: float) -> str:
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z")
 
+_ELSEWHERE = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d[+-]\d\d:\d\d)")  # as the clocks of a trigger show it
+
 
 def dated(text: str, zone: str, now: str) -> Markup:
     """Escaped text, with the moments in it as pages show them."""
-    return Markup(_MOMENT.sub(lambda found: _as_time(found[0], zone, now), str(escape(text))))  # noqa: S704  escaped
+    shown = _MOMENT.sub(lambda found: _as_time(found[0], zone, now), str(escape(text)))
+    return Markup(_ELSEWHERE.sub(r"\1 \2", shown))  # noqa: S704  escaped just before
 
 
 def _as_time(text: str, zone: str, now: str) -> str:
