@@ -116,6 +116,10 @@ async def test_what_the_owner_of_a_job_may_not_run_is_skipped_and_its_key_is_use
     await drain(inbox)
     assert [(run.state, run.reason) for run in await runs(store)] == [(State.SKIPPED, Reason.OWNER)] * 2
     assert await refused(caller) == []
+    for number in range(2):  # of which none differs from the others
+        await horae.enqueue(caller, "mail", {"number": number})
+    await drain(inbox)
+    assert [(run.state, run.reason) for run in await runs(store)] == [(State.SKIPPED, Reason.OWNER)] * 4
 
 
 async def test_what_is_rolled_back_never_runs(store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox):

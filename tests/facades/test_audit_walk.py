@@ -6,19 +6,27 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 import httpx
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 
 from horae.contracts import CONTRACTS
+from horae.contracts.admin.grpc import NEEDED, SERVICE
+from horae.contracts.rpc.calls import Calls
+from horae.contracts.rpc.grpc import METHODS
 from horae.core.audit import AuditFilter, Row
 from horae.core.roles import Permission
 from horae.web import app as web
 from horae.web import auditing, http
+from horae.wire.generated import scheduling_pb2 as pb
+from tests.facades import test_walk
 from tests.facades.lake.bodies import java, source, sync
-from tests.facades.test_walk import Asked, body_of, guid, operations, path_of, queries
-from tests.facades.theirs import Theirs, furnish
+from tests.facades.test_walk import Asked, body_of, guid, operations, path_of, queries, token_of
+from tests.facades.theirs import MARK, Theirs, furnish
 from tests.facades.world import HERE, OWN, World, from_here
 
+port = test_walk.port  # a fixture of theirs
 ORDER = {"GET": 0, "POST": 0, "PUT": 1, "PATCH": 1, "DELETE": 2}
 PAGE = {"accept": "text/html, */*"}
 WORKER = {"workerId": "w", "host": "127.0.0.1", "port": 9000}
@@ -197,3 +205,45 @@ async def test_F51_the_value_of_a_secret_is_read_back_by_nothing(
             answers += [await near.get(each, headers=PAGE) for each in named if "{" not in each]
     assert len(answers) > 90
     assert [str(each.url) for each in answers if value in each.text] == []
+
+
+# ── over gRPC ──
+
+
+def writing(world: World) -> dict[str, str]:
+    """Return the calls that change something, with how the audit log names them."""
+    calls = Calls(world.services).methods
+    found = {
+        f"/horae.v1.Scheduling/{name}": f"rpc {METHODS[name][0]}"
+        for name in METHODS
+        if calls[METHODS[name][0]].needs not in auditing.UNTOLD
+    }
+    theirs = [name for name in SERVICE.methods_by_name if NEEDED.get(name, Permission.READ) not in auditing.UNTOLD]
+    return found | {f"/{SERVICE.full_name}/{name}": f"grpc {name}" for name in theirs}
+
+
+def messages(theirs: Theirs) -> dict[str, bytes]:
+    """What to ask for, by the name of the call. One that changes something and is not here fails the walk."""
+    execute = GetMessageClass(SERVICE.methods_by_name["ExecuteJob"].input_type)
+    return {
+        "SubmitJob": pb.SubmitJobRequest(user_id="u", code_location="horae.handlers:noop").SerializeToString(),
+        "Dispatch": pb.DispatchRequest(job_id=theirs.user).SerializeToString(),
+        "Cancel": pb.CancelRequest(execution_id=theirs.user_run).SerializeToString(),
+        "ExecuteJob": execute(JobId=guid(theirs.job)).SerializeToString(),
+        "UpdateScheduler": b"",
+        "DeleteJob": pb.DeleteJobRequest(user_id=MARK, job_id=theirs.user).SerializeToString(),
+    }
+
+
+async def test_S41_over_grpc_each_call_that_was_done_has_one_row(port: int, world: World) -> None:
+    theirs, text = await furnish(world), await token_of(world)
+    asked, named = messages(theirs), writing(world)
+    assert {path.rpartition("/")[2] for path in named} == set(asked)
+    by_name = {path.rpartition("/")[2]: path for path in named}
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        for name, message in asked.items():
+            before = {row.id for row in await world.store.list_audit(AuditFilter(), None, 1000)}
+            await channel.unary_unary(by_name[name])(message, metadata=(("authorization", f"Bearer {text}"),))
+            rows = [row for row in await world.store.list_audit(AuditFilter(), None, 1000) if row.id not in before]
+            told = [(row.operation, row.outcome, row.who, row.kind) for row in rows]
+            assert told == [(named[by_name[name]], "done", "ann", "job")], name

@@ -47,10 +47,11 @@ def waits_for_calm(order: Order) -> bool:
 
 
 def are_alike(orders: Sequence[Order]) -> bool:
-    """Return whether orders take no gate, and differ in their job, data, key and who asks alone."""
+    """Return whether orders take no gate, may all run, and differ in their job, data, key and who asks alone."""
     common = _common(orders[0])
     return all(
-        order.is_ordinary and order.run.overlap == Overlap.ALLOW and _common(order) == common for order in orders
+        order.is_ordinary and order.run.overlap == Overlap.ALLOW and not order.run.barred and _common(order) == common
+        for order in orders
     )
 
 
