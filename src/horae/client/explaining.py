@@ -9,7 +9,7 @@ from horae.client.steps import Call
 from horae.client.wire import to_address
 
 if TYPE_CHECKING:
-    from horae.explanations import Explanation
+    from horae.schemas.explanations import Explanation
 
 
 def explain_run(run_id: int) -> Call[Explanation]:

@@ -9,7 +9,7 @@ from horae.client.steps import Call
 from horae.client.wire import to_address
 
 if TYPE_CHECKING:
-    from horae.forecasts import Forecast
+    from horae.schemas.forecasts import Forecast
 
 
 def forecast(

@@ -60,8 +60,9 @@ def _reader_of(make: Callable[..., Any]) -> tuple[Any, Any]:
     """Return the type of an answer, and what decodes it."""
     import msgspec
 
-    from horae import explanations, forecasts, schemas, views
+    from horae import schemas
     from horae.client import many
+    from horae.schemas import explanations, forecasts, views
 
     modules = (schemas, forecasts, explanations, views, many)
     known = {name: it for module in modules for name, it in vars(module).items()}

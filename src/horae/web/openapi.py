@@ -1,6 +1,6 @@
 """The OpenAPI document of everything that is served, made from the operations themselves.
 
-Schemas of answers come from the types in schemas.py. Schemas of requests are written here: they describe
+Schemas of answers come from the types in horae.schemas. Schemas of requests are written here: they describe
 what core.specs reads, as far as JSON Schema can say it (whether a cron expression has a moment, it
 cannot).
 """
@@ -15,7 +15,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from horae import explanations, forecasts, schemas, views
+from horae import schemas
 from horae.core import model
 from horae.core.alerts import channels as alert_channels
 from horae.core.alerts import rules as alert_rules
@@ -30,6 +30,7 @@ from horae.core.work.schemas import RESOURCES, SECRET_NAME
 from horae.core.work.schemas import TEXT as _TEXT
 from horae.core.work.schemas import an_object as _object
 from horae.core.work.schemas import whole as _whole
+from horae.schemas import explanations, forecasts, views
 from horae.web import http, params
 
 Json = model.Json

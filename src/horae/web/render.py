@@ -1,4 +1,4 @@
-"""Jobs, triggers, runs and nodes in the forms in which the API shows them (schemas.py)."""
+"""Jobs, triggers, runs and nodes in the forms in which the API shows them (horae.schemas)."""
 
 from __future__ import annotations
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 
-from horae import schemas, views
+from horae import schemas
 from horae.core import model
 from horae.core.identity import Principal
 from horae.core.members import is_for
 from horae.core.model import OperatorWish
 from horae.core.roles import Permission
 from horae.core.time import moments
+from horae.schemas import views
 from horae.service import Services
 from horae.web import http, params, render
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from horae import explanations
 from horae.core.insight.why.explain import Explanation
 from horae.core.time.moments import read_clock
+from horae.schemas import explanations
 from horae.service import Services
 from horae.web import http, params, render
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from horae import forecasts
 from horae.core.insight.baselines import Expected
 from horae.core.insight.clashes import Clash
 from horae.core.insight.forecast import Bucket, Forecast, Item, Shortage
 from horae.core.time.moments import quoted
 from horae.errors import Invalid
+from horae.schemas import forecasts
 from horae.service import Services
 from horae.service.insight.forecasting import BY, LONGEST_HOURS, MOST_ITEMS
 from horae.web import http, params, render

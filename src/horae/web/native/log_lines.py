@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from horae import views
 from horae.core import model
 from horae.errors import Invalid, NotFound
+from horae.schemas import views
 from horae.service import Services
 from horae.service.lines import Line
 from horae.web import http, params

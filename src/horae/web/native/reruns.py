@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, UnsetType, convert
 
-from horae import schemas, views
+from horae import schemas
 from horae.core import model
 from horae.core.fields import Fields, fields_of, kind_of, type_words
 from horae.core.roles import Permission
 from horae.errors import Error
+from horae.schemas import views
 from horae.service import Services
 from horae.service.jobs.orders import Asker
 from horae.service.jobs.reruns import MAX_RUNS, Answered

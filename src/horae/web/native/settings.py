@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from horae import views
 from horae.core.roles import Permission
+from horae.schemas import views
 from horae.service import Services
 from horae.web import http
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from horae import views
 from horae.core.insight.arrivals import Window
 from horae.core.insight.forecast import Forecast
 from horae.core.insight.timeline import Bar
 from horae.core.model import SECOND
+from horae.schemas import views
 from horae.service import Services
 from horae.service.insight.timelines import Timeline
 from horae.service.insight.timelines import Timelines as Service

@@ -1,5 +1,4 @@
-"""What the API shows to whoever looks at things as a whole: logs by line, time as a picture, settings in force. As
-horae.schemas shows all else."""
+"""What the API shows to whoever looks at things as a whole: logs by line, time as a picture, settings in force."""
 
 from __future__ import annotations
 
@@ -7,7 +6,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from horae.schemas import Count, Id, Problem, Run, When
+from horae.schemas.basics import Count, Id, Problem, When
+from horae.schemas.runs import Run
 
 
 class LogLine(Struct):

@@ -1,4 +1,4 @@
-"""What the API shows of a forecast, as horae.schemas shows all else."""
+"""What the API shows of a forecast."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from horae.schemas import Count, When
+from horae.schemas.basics import Count, When
 
 
 class ForecastBucket(Struct):

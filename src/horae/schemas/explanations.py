@@ -1,4 +1,4 @@
-"""What the API shows of an explanation (see schemas.py)."""
+"""What the API shows of an explanation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from horae.core.insight.why.codes import CODES
-from horae.schemas import Id, Object, When
+from horae.schemas.basics import Id, Object, When
 
 
 class Sentence(Struct):
