@@ -578,6 +578,7 @@ class Me(Struct):
     role: Annotated[str, Meta(extra_json_schema={"pattern": ROLE_PATTERN})]
     via: Annotated[str, Meta(description="What proves it: local, token 7, session 12.")]
     user_id: Annotated[Id | None, Meta(description="Null of who has no account.")]
+    orgs: Annotated[list[int], Meta(description="Organisations in which it may go on; 0: all of them.")]
 
 
 class Session(Struct):
@@ -762,6 +763,7 @@ class Queue(Struct):
     burst: int
     weights: dict[str, int]
     most_waiting: int | None
+    org: Annotated[int | None, Meta(description="The organisation that it belongs to; null: it is for all.")]
     version: Count
     created_at: Annotated[When | None, Meta(description="Null for the default queue, which was always there.")]
     updated_at: When | None

@@ -187,6 +187,7 @@ async def test_the_leader_takes_back_what_an_eviction_that_broke_off_left_runnin
 
 
 async def test_who_is_asked_does_not_evict_itself_and_strangers_are_not_found(cluster: Cluster):
+    await cluster.store.register_node(node("server"))
     with pytest.raises(Conflict) as caught:
         await cluster.nodes.evict("server")
     assert caught.value.code == "E_EVICT_SELF"

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from horae.core.members import org_label, owner_of
 from horae.core.model import Bounds, Reason, State, Token
 from horae.core.runs.orders import Result
 from horae.errors import Denied
+from horae.errors import Error as HoraeError
 from horae.ports.store import Store
 from horae.rpc.agents.admission import PROVE_SECONDS
 from horae.rpc.agents.intake import MARGIN, Limits
@@ -258,6 +260,20 @@ async def test_an_agent_that_its_token_is_for_comes_in(far: Side, tmp_path: Path
             offered = {"gpu": 2, "cpus": 64_000, "memory": 2**30}
             await remote.link.hello(a_node(labels=("gpu", "sandbox:bubblewrap"), resources=offered))
             assert await remote.link.beat(0) is not None
+
+
+async def test_an_agent_is_told_apart_by_the_organisation_of_its_token_and_not_by_its_own_word(
+    far: Side, tmp_path: Path
+):
+    async with guarded(far) as (address, access):
+        _, text = await access.create("t", "agent", "ann", None, bounds=BOUNDS, org=7)
+        async with connected(tmp_path / "agent", address, token=text) as remote:
+            with pytest.raises(HoraeError, match="it is that of the token"):
+                await remote.link.hello(a_node(labels=("gpu", org_label(8))))
+        async with connected(tmp_path / "other", address, token=text) as remote:
+            await remote.link.hello(a_node(labels=("gpu",)))
+    [node] = await far.store.list_nodes()
+    assert (node.labels, owner_of(node)) == (("gpu", org_label(7)), 7)
 
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])

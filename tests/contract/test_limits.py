@@ -349,6 +349,15 @@ async def test_a_queue_limits_how_much_of_it_runs_at_once(store: Store):
     assert ids(await start(store)) == made[2:3]
 
 
+async def test_what_demands_more_than_a_slot_is_taken_from_queues_of_its_organisation_alone(store: Store):
+    await make_queue(store, 3, '{"concurrency": 2, "org": 7}')
+    await define(store, Policy())
+    own = await order(store, 1, Policy(), queue=Queue(3, "q3", concurrency=2))
+    await order(store, 1, FIVE)
+    assert ids(await start(store, offer(labels=("org=8",)))) == []
+    assert ids(await start(store, offer(labels=("org=7",)))) == own
+
+
 async def test_a_queue_limits_how_fast_it_is_started(store: Store, clock: FakeClock):
     await make_queue(store, 3, '{"rate": "10/s", "burst": 2}')
     await define(store, Policy())

@@ -400,6 +400,35 @@ async def test_a_job_that_is_debounced_by_now_makes_no_second_run_of_a_group(sto
 DATA = ['{"n":0}', None, '{"n":2}']
 
 
+async def test_orders_that_come_together_and_are_alike_stand_or_fall_alone(store: Store) -> None:
+    for job_id in (1, 2):
+        await make(store, job_id, policy=Policy(overlap=Overlap.ALLOW))
+    [earlier] = await place(store, Order(new(1, Overlap.ALLOW), key("used")))
+    runs = [new(job_id, Overlap.ALLOW, data=f'{{"n":{number}}}') for number, job_id in enumerate((1, 2, 1, 3, 1, 1))]
+    told = await place(
+        store, Order(runs[0], key("a"), 1), Order(runs[1]), Order(runs[2], key("used"), 1), Order(runs[3]),
+        Order(runs[4], version=7), Order(runs[5], key("a"), 1),
+    )  # fmt: skip
+    first, second, repeat, gone, stale, twin = told
+    assert (repeat.ids, repeat.replayed, twin.ids, twin.replayed) == (earlier.ids, True, first.ids, True)
+    assert (gone.ids, gone.stale, stale.ids, stale.stale) == ([], False, [], True)
+    for receipt, run in ((first, runs[0]), (second, runs[1])):
+        assert receipt.run == await run_of(store, receipt)
+        assert (await run_of(store, receipt)).job_id == run.job_id
+    assert first.ids < second.ids
+    assert len(await runs_of(store)) == 3
+
+
+async def test_orders_that_come_together_wait_behind_those_before(store: Store) -> None:
+    for job_id in (1, 2, 3):
+        await make(store, job_id, policy=Policy(overlap=Overlap.ALLOW))
+    asked = [Order(new(job_id, Overlap.ALLOW, share="ann")) for job_id in (3, 1, 2)]
+    receipts = [*await place(store, *asked), *await place(store, *asked)]
+    assert [one.run_id for one in await claim(store, "n1", "python", (), 10)] == [
+        receipt.ids[0] for receipt in receipts
+    ]
+
+
 @pytest.mark.parametrize("demand", [None, 7])
 async def test_orders_alike_become_runs_as_a_reader_finds_them(store: Store, demand: int | None) -> None:
     await make(store, policy=Policy(overlap=Overlap.ALLOW))

@@ -23,9 +23,9 @@ async def full_tables_believed_empty(postgres_url: str, postgres_store: Postgres
     await connection.close()
 
 
-async def plan_of(url: str, store: PostgresStore, name: str) -> str:
+async def plan_of(url: str, store: PostgresStore, name: str, settings: dict[str, str] = database.BY_INDEX) -> str:
     """As the store has it planned, once for whatever comes."""
-    connection = await lanes.connect(url, settings=database.BY_INDEX)
+    connection = await lanes.connect(url, settings=settings)
     prepared = await connection.prepare(store.queries[name])
     nothing = ", ".join(["NULL"] * len(prepared.get_parameters()))
     rows = await connection.fetch(f"EXPLAIN EXECUTE {prepared.get_name()} ({nothing})")
@@ -42,6 +42,14 @@ async def test_a_hot_statement_scans_no_table_and_loops_over_none(
 
     assert "Seq Scan" not in plan
     assert "Nested Loop" not in plan
+
+
+@pytest.mark.usefixtures("full_tables_believed_empty")
+@pytest.mark.parametrize("name", ["enqueue", "enqueue_alike", "enqueue_together", "submit"])
+async def test_what_people_ask_for_scans_no_table(postgres_url: str, postgres_store: PostgresStore, name: str):
+    assert "Seq Scan" not in await plan_of(postgres_url, postgres_store, name, database.BY_KEY)
+    async with postgres_store._submit.use() as connection:
+        assert await connection.fetchval("SHOW enable_seqscan") == "off"
 
 
 async def test_a_hot_statement_is_planned_once(postgres_store: PostgresStore):

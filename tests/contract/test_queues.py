@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from horae.core.definitions import Submission
+from horae.core.members import org_label
 from horae.core.model import SECOND, Job, Overlap, Policy, State
 from horae.core.policy.queues import DEFAULT_NAME, DEFAULT_QUEUE, Figures, Queue, QueueState
 from horae.core.runs.orders import NewRun, Order, Result, Waiting
@@ -52,6 +53,35 @@ def made(job_id: int = 1, owner: str = "local", queue: str = "default", **fields
 async def end(store: Any, state: State, count: int = 1) -> None:
     for a in await claim(store, "n1", "python", [], count):
         await store.finish([Result(a.run_id, a.fence, state, finished_at=await store.now())])
+
+
+# ── organisations ──
+
+OWN, OTHER, FOR_ALL = 7, 8, None
+
+
+async def waiting_in_each(store: Any) -> dict[int | None, int]:
+    """Return a run that waits in a queue of each organisation, and one in the default queue, which is for all."""
+    await submit(store, made())
+    queues = {org: (await added(store, f"of-{org}", org=org)).id for org in (OWN, OTHER)}
+    return {org: await ordered(store, queue=queue) for org, queue in {**queues, FOR_ALL: DEFAULT_QUEUE}.items()}
+
+
+async def test_a_queue_has_its_organisation_or_is_for_all(store: Any):
+    await added(store, org=OWN)
+    assert {each.name: each.org for each in await store.list_queues()} == {DEFAULT_NAME: FOR_ALL, "reports": OWN}
+
+
+async def test_an_agent_of_an_organisation_takes_from_its_own_queues_alone(store: Any):
+    runs = await waiting_in_each(store)
+    claimed = await claim(store, "n1", "python", ["gpu", org_label(OWN)], 10)
+    assert [a.run_id for a in claimed] == [runs[OWN]]
+
+
+async def test_an_agent_of_the_installation_takes_from_all_queues(store: Any):
+    runs = await waiting_in_each(store)
+    claimed = await claim(store, "n1", "python", ["gpu", "org=acme"], 10)  # as anybody may have called a label
+    assert {a.run_id for a in claimed} == set(runs.values())
 
 
 # ── definitions ──
@@ -195,6 +225,20 @@ async def test_figures_tell_what_waits_runs_and_is_blocked(store: Any, clock: Fa
 
     assert figures[queue.id] == Figures(2, {"retry": 1}, 1, START, came=4, went=0)
     assert figures[DEFAULT_QUEUE] == Figures(1, {}, 0, START + 30 * SECOND, came=1, went=0)
+
+
+async def test_it_is_counted_whose_runs_are_running_in_which_queue(store: Any):
+    queue = await added(store)
+    await submit(store, made(1, "ann"), made(2, "bob"), made(3, "eve", org=7))
+    for job_id, place in ((1, 0), (1, queue.id), (2, queue.id), (2, queue.id), (3, queue.id)):
+        await ordered(store, job_id, queue=place)
+    assert await store.count_served(None, 9) == []  # they wait
+    await claim(store, "n1", "python", [], 9)
+
+    served = [(0, "ann", 1), (queue.id, "ann", 1), (queue.id, "bob", 2)]
+    assert sorted(await store.count_served(1, 9)) == served
+    assert sorted(await store.count_served(None, 9)) == [*served, (queue.id, "eve", 1)]
+    assert sum(number for _, _, number in await store.count_served(None, 3)) == 3
 
 
 async def test_rates_are_those_of_the_last_minute(store: Any, clock: FakeClock):

@@ -30,7 +30,7 @@ NOT_DONE = {
     ("POST", "/v1/callbacks/{run_id}/{name}/{token}"), ("POST", "/v1/runs/{run_id}/signals/{name}"),
     ("POST", "/v1/runs/{run_id}/reject"), ("POST", "/v1/runs/{run_id}/retry"), ("DELETE", "/v1/queues/{name}"),
     ("POST", "/api/scheduler-worker/segments"), ("PUT", "/api/workers/{worker}/status"),
-    ("DELETE", "/v1/jobs/{job_id}/cursor"), ("POST", "/v1/nodes/{name}/evict"),
+    ("DELETE", "/v1/jobs/{job_id}/cursor"),
 }  # fmt: skip
 # What changes a definition says what it was before, and what it is now.
 CHANGES = {

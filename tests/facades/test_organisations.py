@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from horae.core.members import org_label
+from horae.core.model import RunFilter
 from horae.service.access.wanted import parse_token
+from horae.service.policy.placing import Placing
+from horae.service.secrets.sealing import Sealing
+from horae.service.workflows.flows import Workflows
+from horae.service.workflows.parts import Parts
 from tests.facades.lake.bodies import java, source, sync
-from tests.facades.world import World
+from tests.facades.world import BOTH, World
 
 
 class Member:
@@ -41,6 +48,74 @@ async def test_what_is_made_with_a_token_is_of_its_organisation_whatever_the_bod
     await ours.ask("GET", f"/lake/job/{made['job_id']}", status=400)
     await ours.ask("GET", f"/source/{kept['id']}", status=400)
     await ours.ask("POST", "/job/create", sync(source_id=kept["id"]), status=400)
+
+
+@BOTH
+async def test_a_queue_of_an_organisation_is_its_own_to_use_and_to_change(world: World) -> None:
+    ours, theirs, installer = await member(world, 7), await member(world, 8), await member(world, 1)
+    made = await ours.ask("PUT", "/v1/queues/reports", {"most_waiting": 1}, 201)
+    assert made["org"] == 7
+    assert (await installer.ask("PUT", "/v1/queues/shared", {}, 201))["org"] is None
+    assert (await installer.ask("PUT", "/v1/queues/private", {"org": 1}, 201))["org"] == 1
+    listed = [await each.ask("GET", "/v1/queues") for each in (ours, theirs, installer)]
+    names = [[queue["name"] for queue in page["items"]] for page in listed]
+    assert names == [["default", "reports", "shared"], ["default", "shared"], ["default", "private", "shared"]]
+
+    job = {"name": "j", "steps": [{"run": "a"}], "queue": "reports", "overlap": "allow"}
+    [own] = (await ours.ask("POST", "/v1/jobs", job, 201))["jobs"]
+    refused = await theirs.ask("POST", "/v1/jobs", job, 422)
+    assert (refused["code"], refused["errors"][0]["hint"]) == ("E_QUEUE_UNKNOWN", "`horae queues set reports` makes it")
+    [other] = (await theirs.ask("POST", "/v1/jobs", {**job, "queue": "shared"}, 201))["jobs"]
+    await theirs.ask("PUT", f"/v1/jobs/{other['id']}", job, 422)
+    await ours.ask("POST", f"/v1/jobs/{own['id']}/run", status=201)
+    assert (await ours.ask("POST", f"/v1/jobs/{own['id']}/run", status=429))["code"] == "E_TOO_MUCH_WAITING"
+
+    assert (await ours.ask("PUT", "/v1/queues/reports", {**made, "concurrency": 3}))["concurrency"] == 3
+    moved = await ours.ask("PUT", "/v1/queues/reports", {"org": 8}, 422)
+    assert (moved["code"], moved["errors"][0]["path"]) == ("E_FIELD_CONFLICT", "org")
+    await ours.ask("PUT", "/v1/queues/more", {"org": 8}, 422)
+    assert (await ours.ask("POST", "/v1/queues/reports/pause"))["state"] == "paused"
+    assert (await ours.ask("POST", "/v1/queues/shared/pause", status=403))["code"] == "E_INSTALLATION"
+    for method, path in (("GET", ""), ("POST", "/resume"), ("DELETE", "")):
+        await theirs.ask(method, f"/v1/queues/reports{path}", status=404)
+
+
+async def test_what_happens_to_a_queue_or_an_agent_is_told_to_its_organisation(world: World) -> None:
+    ours, theirs = await member(world, 7), await member(world, 8)
+    await ours.ask("PUT", "/v1/queues/reports", {}, 201)
+    await world.store.register_node(replace(world.agent(), name="own-agent", labels=(org_label(7),)))
+    await world.join()
+    told = [await each.ask("GET", "/v1/events") for each in (ours, theirs)]
+    subjects = [[event["subject"] for event in page["items"]] for page in told]
+    assert subjects == [["queues/reports", "nodes/own-agent", "nodes/node-1"], ["nodes/node-1"]]
+
+
+async def test_an_admin_evicts_agents_of_its_own_organisation(world: World) -> None:
+    ours, theirs = await member(world, 7), await member(world, 8)
+    await world.store.register_node(replace(world.agent(), name="own-agent", labels=(org_label(7),), via="server"))
+    await theirs.ask("POST", "/v1/nodes/own-agent/evict", status=404)
+    assert (await ours.ask("POST", "/v1/nodes/own-agent/cordon"))["wanted"] == "cordoned"
+    assert (await ours.ask("POST", "/v1/nodes/own-agent/evict"))["evicted_at"] is not None
+
+
+@BOTH
+async def test_a_job_for_every_agent_has_a_child_on_those_that_take_from_its_queue(world: World) -> None:
+    ours = await member(world, 7)
+    await ours.ask("PUT", "/v1/queues/reports", {}, 201)
+    await world.join()
+    for name, org in (("own", 7), ("other", 8)):
+        await world.store.register_node(replace(world.agent(), name=name, labels=(org_label(org),)))
+    found = {}
+    for queue in ("default", "reports"):
+        job = {"name": "j", "steps": [{"run": "a"}], "queue": queue, "every": "agent"}
+        [made] = (await ours.ask("POST", "/v1/jobs", job, 201))["jobs"]
+        run = await ours.ask("POST", f"/v1/jobs/{made['id']}/run", status=201)
+        placing = Placing(world.store, world.queue)
+        workflows = Workflows(world.store, world.queue, placing, Parts(world.store, Sealing(world.store)))
+        assert await workflows.begin(await world.claim("every")) == []
+        children = (await world.jobs.list_runs(RunFilter(parent_id=run["id"]))).items
+        found[queue] = sorted(child.pin or "" for child in children)
+    assert found == {"default": ["node-1"], "reports": ["node-1", "own"]}
 
 
 async def test_nothing_of_another_organisation_is_there_by_its_id(world: World) -> None:
@@ -87,6 +162,6 @@ async def test_an_organisation_is_a_number_from_1_up(world: World, org: Any) -> 
     assert "org" in refused.json()["detail"]
 
 
-async def test_an_agent_works_for_every_organisation(world: World) -> None:
+async def test_whoever_runs_the_server_lets_agents_in_for_any_organisation(world: World) -> None:
     body = {"name": "a", "scope": "agent", "node": "n", "org": 2}
-    assert (await world.http.post("/v1/tokens", json=body)).json()["code"] == "E_FIELD_CONFLICT"
+    assert (await world.http.post("/v1/tokens", json=body)).json()["org"] == 2

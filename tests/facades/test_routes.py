@@ -157,7 +157,7 @@ OWN = [
     for path, methods in DOCUMENT["paths"].items()
     for method, shown in methods.items()
     if shown["tags"][0] not in CONTRACTS
-    and not path.startswith(("/login", "/logout", "/device", "/v1/device", "/v1/sessions", "/v1/me/"))
+    and not path.startswith(("/login", "/logout", "/organisation", "/device", "/v1/device", "/v1/sessions", "/v1/me/"))
 ]
 SYNC = {
     "name": "orders", "kind": "sync", "source": {"type": "database", "url": "postgresql://db/shop"},

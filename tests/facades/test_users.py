@@ -88,7 +88,7 @@ async def test_a_link_sets_the_first_password_once_and_then_the_password_logs_in
     assert invitation[-43:] not in str(lines)
     assert PASSWORD not in str(lines)
     me = (await far.get("/v1/me")).json()
-    assert me == {"name": "ann", "org": 1, "role": "editor", "via": "session 1", "user_id": 1}
+    assert me == {"name": "ann", "org": 1, "role": "editor", "via": "session 1", "user_id": 1, "orgs": [1]}
     assert (await accept(far, invitation)).status_code == 401
 
     far.cookies.clear()

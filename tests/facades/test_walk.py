@@ -127,7 +127,9 @@ async def test_S04_each_role_may_do_what_is_declared_and_nothing_else(
     assert walked > 6 * 165
 
 
-NAMES = {"/rules/": "nights", "/channels/": "ops", "/secrets/": "A", "/nodes/": "node-1", "/queues/": "default"}
+NAMES = {
+    "/rules/": "nights", "/channels/": "ops", "/secrets/": "A", "/nodes/": f"{MARK}-agent", "/queues/": f"{MARK}-queue",
+}  # fmt: skip
 
 
 # What a stranger asks for, where the first of its kind will not do.
@@ -200,7 +202,9 @@ def queries(theirs: Theirs, path: str) -> list[dict[str, Any]]:
     return asked if path.startswith("/api/") and asked else [{}, *asked]
 
 
-NAMED = re.compile(r"{(job_id|run_id|execution_id|trigger_id|alert_id|token_id|source_id|grant_id)}")
+IDS = r"{(job_id|run_id|execution_id|trigger_id|alert_id|token_id|source_id|grant_id)}"
+NAMED = re.compile(rf"{IDS}|/(queues|nodes)/{{name}}")
+TAKEN = ("PUT", "/v1/queues/{name}")  # names of queues are those of all: this one, it is told, is another's
 
 
 def is_as_absent(tag: str, method: str, status: int) -> bool:
@@ -228,9 +232,11 @@ async def test_F47_S03_a_stranger_finds_and_changes_nothing_of_another_organisat
             case = method, path, query, answer.status_code, answer.text[:300]
             if answer.status_code >= 500 and answer.status_code != 503:
                 wrong.append(("broke", *case))
-            if MARK in answer.text.replace(asked, ""):
+            if MARK in re.sub(rf"{MARK}-(queue|agent)" if NAMED.search(path) else asked, "", answer.text):
                 wrong.append(("told", *case))
-            if NAMED.search(path) and path != FOR_AGENTS and not is_as_absent(tag, method, answer.status_code):
+            if (method, path) == TAKEN:
+                assert (answer.status_code, answer.json()["code"]) == (409, "E_NAME_TAKEN")
+            elif NAMED.search(path) and path != FOR_AGENTS and not is_as_absent(tag, method, answer.status_code):
                 wrong.append(("was there", *case))
             if lost := before - rows_of(tmp_path):
                 wrong.append(("changed", *case, *list(lost)[:2]))
@@ -246,14 +252,31 @@ async def test_a_stranger_of_the_same_name_repeats_nobody_elses_request(far: htt
         assert (answer["replayed"], answer["jobs"][0]["org"]) == (False, org)
 
 
-async def test_an_agent_which_works_for_all_is_let_in_by_who_has_the_installation(
+async def test_an_agent_is_of_the_organisation_that_lets_it_in(far: httpx.AsyncClient, world: World) -> None:
+    wanted = {"name": "a", "scope": "agent", "node": "n"}
+    for org in (1, OTHER):
+        made = await far.post("/v1/tokens", json=wanted, headers=sent_with(await token_of(world, org=org)))
+        assert (made.status_code, made.json()["org"]) == (201, org)
+    for_all = {**wanted, "org": 1}
+    refused = await far.post("/v1/tokens", json=for_all, headers=sent_with(await token_of(world, org=OTHER)))
+    assert (refused.status_code, refused.json()["code"]) == (403, "E_INSTALLATION")
+    editor = sent_with(await token_of(world, Role("read+tokens.write"), org=OTHER))
+    refused = await far.post("/v1/tokens", json=wanted, headers=editor)
+    assert (refused.status_code, refused.json()["code"]) == (403, "E_ROLE")
+
+
+async def test_what_belongs_to_the_installation_is_seen_by_a_stranger_and_not_changed(
     far: httpx.AsyncClient, world: World
 ) -> None:
-    wanted = {"name": "a", "scope": "agent", "node": "n"}
-    refused = await far.post("/v1/tokens", json=wanted, headers=sent_with(await token_of(world, org=OTHER)))
-    assert (refused.status_code, refused.json()["code"]) == (403, "E_INSTALLATION")
-    made = await far.post("/v1/tokens", json=wanted, headers=sent_with(await token_of(world)))
-    assert made.status_code == 201
+    await world.join()
+    headers = sent_with(await token_of(world, org=OTHER))
+    for kind, name, verbs in (("queues", "default", ("pause", "drain")), ("nodes", "node-1", ("cordon", "evict"))):
+        assert name in (await far.get(f"/v1/{kind}", headers=headers)).text
+        for verb in verbs:
+            answer = await far.post(f"/v1/{kind}/{name}/{verb}", headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (403, "E_INSTALLATION")
+    answer = await far.put("/v1/queues/default", json={"concurrency": 1}, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (403, "E_INSTALLATION")
 
 
 async def test_a_worker_from_outside_is_given_what_its_own_organisation_has(

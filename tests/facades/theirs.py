@@ -12,6 +12,7 @@ from typing import Any
 
 from horae.core.alerts.states import Alert, AlertState, key_of
 from horae.core.hooks import hash_of
+from horae.core.members import org_label
 from horae.core.model import State
 from tests.facades.lake.bodies import java, source, sync
 from tests.facades.world import World
@@ -55,6 +56,9 @@ async def furnish(world: World) -> Theirs:
         return answer.json() if answer.content else None
 
     await world.join()
+    await ask("PUT", f"/v1/queues/{MARK}-queue", {"org": 1, "concurrency": 1})
+    await ask("POST", f"/v1/queues/{MARK}-queue/pause")
+    await world.store.register_node(replace(world.agent(), name=f"{MARK}-agent", labels=(org_label(1),)))
     shell = {"name": f"{MARK} job", "key": "k", "steps": [{"run": f"echo {MARK}"}], "schedule": "@every 1m"}
     job = (await ask("POST", "/v1/jobs", shell))["jobs"][0]
     work = await world.start_run(job["id"])

@@ -224,9 +224,9 @@ class World:
 
     async def claim(self, kind: str, limit: int = 100) -> list[Any]:
         """Return what an agent of this kind would get."""
-        return list(await self.execution.claim(self._agent(kind), {kind: limit}))
+        return list(await self.execution.claim(self.agent(kind), {kind: limit}))
 
-    def _agent(self, kind: str) -> Node:
+    def agent(self, kind: str = "shell") -> Node:
         now = self.clock.now()
         return Node(
             name=NODE, roles=("agent",), kinds=(kind,), labels=(), slots=8, version="1", address="", started_at=now,
@@ -235,7 +235,7 @@ class World:
 
     async def join(self, kind: str = "shell") -> None:
         """As an agent does when it starts."""
-        await self.store.register_node(self._agent(kind))
+        await self.store.register_node(self.agent(kind))
 
     async def submit(self, **fields: Any) -> Job:
         """Return a shell job that no moment starts."""

@@ -112,7 +112,10 @@ def whoami(session: Session) -> None:
     if session.as_json:
         session.screen.json(found)
         return
-    session.screen.line(f"{clean(found['name'])}: {found['role']} in organisation {found['org']}, by {found['via']}")
+    others = [str(org) if org else "any" for org in found.get("orgs", ()) if org != found["org"]]
+    also = f"; --org goes on in {', '.join(others)}" if others else ""
+    where = f"{found['role']} in organisation {found['org']}"
+    session.screen.line(f"{clean(found['name'])}: {where}, by {found['via']}{also}")
 
 
 def sessions(session: Session) -> None:

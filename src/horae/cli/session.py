@@ -123,6 +123,7 @@ class Session:
         self.token_file: str | None = None
         self.ca_file = os.environ.get("HORAE_CA_FILE") or None
         self.cert_file = os.environ.get("HORAE_CERT_FILE") or None
+        self.org = os.environ.get("HORAE_ORG") or None
         self.insecure = False
         self.as_json = False
 
@@ -133,6 +134,7 @@ class Session:
         token_file: str | None = None,
         ca_file: str | None = None,
         cert_file: str | None = None,
+        organisation: str | None = None,
         json: bool = False,
         insecure: bool = False,
     ) -> None:
@@ -141,6 +143,7 @@ class Session:
         self.token_file = token_file or self.token_file
         self.ca_file = ca_file or self.ca_file
         self.cert_file = cert_file or self.cert_file
+        self.org = organisation or self.org
         self.as_json = self.as_json or json
         self.insecure = self.insecure or insecure
 
@@ -185,8 +188,9 @@ class Session:
         from horae.client import SyncClient  # not needed to start
 
         return SyncClient(
-            self.server, self.token(), insecure=self.insecure, ca_file=self.ca_file, cert_file=self.cert_file
-        )
+            self.server, self.token(), insecure=self.insecure, ca_file=self.ca_file, cert_file=self.cert_file,
+            org=self.org,
+        )  # fmt: skip
 
 
 def _server_of_port(port: str | None) -> str | None:
@@ -342,6 +346,10 @@ CertFile = Annotated[
     str | None,
     Option("--cert-file", metavar="FILE", help="Our own certificate with its key, PEM. [default: $HORAE_CERT_FILE]"),
 ]
+Organisation = Annotated[
+    str | None,
+    Option("--org", metavar="ORG", help="Organisation to act in, of who is in several. [default: $HORAE_ORG]"),
+]
 Json = Annotated[bool, Option("--json", help="Answer in JSON, for programs.")]
 JSON = option("json", Json, False)
 CA_FILE = option("ca_file", CaFile, None)
@@ -352,8 +360,10 @@ SHARED = (
     CA_FILE,
     CERT_FILE,
     option("insecure", Insecure, False),
+    option("organisation", Organisation, None),
     JSON,
 )
+APART = tuple(one for one in SHARED if one.name != "organisation")  # of commands that mean something else by --org
 
 
 def _setting_option(setting: Setting) -> inspect.Parameter:

@@ -67,16 +67,20 @@ def _bad_url(text: str, hint: str = "") -> Invalid:
 
 
 def find_server(
-    text: str, token: str | None, *, insecure: bool, ca_file: str | None, cert_file: str | None = None
-) -> Server:
+    text: str, token: str | None, *, insecure: bool, ca_file: str | None, cert_file: str | None = None,
+    org: int | str | None = None,
+) -> Server:  # fmt: skip
     """Return the server that is meant, with the way to it."""
     if token and not re.fullmatch(r"[\x21-\x7e]{1,1000}", token):
         raise Unauthenticated("the token holds what no token does: is it one line, without spaces?")
+    if org is not None and not re.fullmatch(r"[\x21-\x7e]{1,64}", str(org)):
+        raise Invalid(f"an organisation is a name or a number, got {org!r}", code="E_CHAR", path="org")
     url = server_url(text, insecure=insecure)
     parts = urlsplit(url)
     host, is_tls = parts.hostname or "", parts.scheme == "https"
     login = f"Authorization: Bearer {token}\r\n" if token else ""
-    headers = f"Host: {parts.netloc}\r\nUser-Agent: horae\r\nAccept: */*\r\n{login}"
+    where = f"Horae-Organisation: {org}\r\n" if org is not None else ""
+    headers = f"Host: {parts.netloc}\r\nUser-Agent: horae\r\nAccept: */*\r\n{login}{where}"
     tls = trusted(ca_file, cert_file) if is_tls else None
     port = parts.port or (443 if is_tls else 80)
     if is_loopback(host):  # a proxy cannot reach this machine's loopback

@@ -42,11 +42,20 @@ class Client:
 
     def __init__(
         self, url: str = DEFAULT_URL, token: str | None = None, *, insecure: bool = False, ca_file: str | None = None,
-        cert_file: str | None = None,
+        cert_file: str | None = None, org: int | str | None = None,
     ) -> None:  # fmt: skip
         """`ca_file` holds the certificates to trust (PEM) in place of the usual authorities, `cert_file` our own with
-        its key, where the server asks for one."""
-        self._streams = Streams(find_server(url, token, insecure=insecure, ca_file=ca_file, cert_file=cert_file))
+        its key, where the server asks for one. `org` is the organisation in which to act, of who is in several."""
+        self._streams = Streams(
+            find_server(
+                url,
+                token,
+                insecure=insecure,
+                ca_file=ca_file,
+                cert_file=cert_file,
+                org=None if org is None else str(org),
+            )
+        )
         self.url = self._streams.server.url
 
     async def __aenter__(self) -> Self:

@@ -42,11 +42,20 @@ class SyncClient:
 
     def __init__(
         self, url: str = DEFAULT_URL, token: str | None = None, *, insecure: bool = False, ca_file: str | None = None,
-        cert_file: str | None = None,
+        cert_file: str | None = None, org: int | str | None = None,
     ) -> None:  # fmt: skip
         """`ca_file` holds the certificates to trust (PEM) in place of the usual authorities, `cert_file` our own with
-        its key, where the server asks for one."""
-        self._sockets = Sockets(find_server(url, token, insecure=insecure, ca_file=ca_file, cert_file=cert_file))
+        its key, where the server asks for one. `org` is the organisation in which to act, of who is in several."""
+        self._sockets = Sockets(
+            find_server(
+                url,
+                token,
+                insecure=insecure,
+                ca_file=ca_file,
+                cert_file=cert_file,
+                org=None if org is None else str(org),
+            )
+        )
         self.url = self._sockets.server.url
 
     def __enter__(self) -> Self:

@@ -26,6 +26,7 @@ class Principal:
     role: Role = Role.ADMIN
     user_id: int | None = None  # None: of no user that has an account
     via: str = OPERATOR  # what proves it: "local", "token 7", "session 12", "agent node-1"
+    orgs: tuple[int, ...] = ()  # of which it is a member, where it may go on in another; EVERYWHERE for all of them
 
     @property
     def is_local(self) -> bool:
@@ -128,9 +129,9 @@ class Device:
     state: str = "pending"  # approved, denied, used
 
 
-def role_of(token: Token, user: User | None) -> Role | None:
-    """Return what may be done with a token now: no more than its user still may; None: nothing."""
+def role_of(token: Token, user: User | None, org: int) -> Role | None:
+    """Return what may be done with a token in an organisation now: no more than its user still may; None: nothing."""
     if user is None:
         return token.role
-    own = user.role_in(token.org) if user.disabled_at is None else None
+    own = user.role_in(org) if user.disabled_at is None else None
     return None if own is None else common(own, token.role)

@@ -1,5 +1,8 @@
 """Members of the cluster, for who looks at them: Horae's own processes, and those that registered by HTTP.
 
+An agent belongs to the organisation of its token, which a label says that its server gives it, and takes from queues of
+that one alone; those of the first organisation are the installation's, and take from all.
+
 Both are nodes. One that registered has a role and a name that say so (`worker-1@scheduler`); nodes of Horae have no @
 in their names. Whoever asks sees members, by the name under which they are known: a process and a registration of one
 name are one member.
@@ -7,6 +10,7 @@ name are one member.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Literal, NamedTuple
@@ -16,7 +20,7 @@ from horae.core.model import DEFAULT_ORG, SECOND, Moment, Node, NodeState, Opera
 Role = Literal["scheduler", "agent", "coordinator"]
 PREFIX = "outside-"  # of the role of a node that is not Horae's
 _AT = "@"
-_ORG = "org="  # begins the label that names the organisation of a member
+_ORG = re.compile(r"org=([0-9]+)")  # the label that names the organisation of a member
 
 
 class Life(IntEnum):
@@ -51,18 +55,40 @@ def is_external(node: Node) -> bool:
     return any(role.startswith(PREFIX) for role in node.roles)
 
 
+def org_in(labels: Iterable[str]) -> int | None:
+    """Return the organisation that labels name; None: they name none."""
+    return next((int(found[1]) for label in labels if (found := _ORG.fullmatch(label))), None)
+
+
 def org_of(node: Node) -> int:
-    """Return for which organisation a member works that registered; Horae's own work for all."""
-    return next((int(label[len(_ORG) :]) for label in node.labels if label.startswith(_ORG)), DEFAULT_ORG)
+    """Return for which organisation a member works that registered."""
+    return org_in(node.labels) or DEFAULT_ORG
+
+
+def owner_of(node: Node) -> int | None:
+    """Return to which organisation a node belongs; None: to the installation, as servers do, and agents that work for
+    all."""
+    return org_of(node) if is_external(node) else org_in(node.labels)
 
 
 def is_for(node: Node, org: int | None) -> bool:
-    """Return whether an organisation sees a node: its own members, and Horae's. None sees all."""
-    return org is None or not is_external(node) or org_of(node) == org
+    """Return whether an organisation sees a node: its own, and those of the installation. None sees every one."""
+    return org is None or owner_of(node) in (None, org)
+
+
+def serves(node: Node, queue_org: int | None) -> bool:
+    """Return whether an agent takes from queues of this organisation; None: from those of the installation. One that
+    belongs to an organisation takes from its own queues alone."""
+    return org_in(node.labels) in (None, queue_org)
+
+
+def is_org_label(label: str) -> bool:
+    """Return whether it is for servers to give, by the token that a node has shown."""
+    return _ORG.fullmatch(label) is not None
 
 
 def org_label(org: int) -> str:
-    return f"{_ORG}{org}"
+    return f"org={org}"
 
 
 def is_external_name(node: str) -> bool:

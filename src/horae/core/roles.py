@@ -3,13 +3,13 @@
     viewer     look
     operator   and run, cancel, pause, signal, approve and acknowledge, and work on runs from outside
     editor     and make, change and delete jobs, triggers, sources, secrets, and rules and channels of alerts
-    admin      and tokens, users, members and grants of the organisation, and its audit log
+    admin      and queues, agents, tokens, users, members and grants of the organisation, and its audit log
 
     runs.start+runs.cancel+read     or a list of permissions, where none of these fits
 
 A role of the four has all that the one before it has, and counts in one organisation. What belongs to all of them
-(queues, resources, nodes, segments, keys) is the installation's: whoever is admin of the first organisation may change
-it.
+(queues and agents for all, resources, servers, segments, keys) is the installation's: whoever is admin of the first
+organisation may change it.
 Every operation and every call of a contract declares the one permission that it needs; whoever may not is told which
 role would (core.rights).
 """
@@ -36,6 +36,8 @@ class Permission(StrEnum):
     WRITE = "jobs.write"
     ALERTS = "alerts.write"  # rules and channels
     SECRETS = "secrets.write"
+    QUEUES = "queues.write"  # queues of the organisation
+    NODES = "nodes.write"  # agents of the organisation
     CLUSTER = "cluster.write"  # queues, resources, nodes, segments: of the installation
     TOKENS = "tokens.write"
     USERS = "users.write"  # users, organisations and their members
@@ -73,7 +75,15 @@ _MORE: dict[Role, frozenset[Permission]] = {
     ),
     Role.EDITOR: frozenset({Permission.WRITE, Permission.SECRETS, Permission.ALERTS}),
     Role.ADMIN: frozenset(
-        {Permission.CLUSTER, Permission.TOKENS, Permission.USERS, Permission.AUDIT, Permission.GRANTS}
+        {
+            Permission.QUEUES,
+            Permission.NODES,
+            Permission.CLUSTER,
+            Permission.TOKENS,
+            Permission.USERS,
+            Permission.AUDIT,
+            Permission.GRANTS,
+        }
     ),
 }
 _ORDER = tuple(_MORE)

@@ -16,7 +16,7 @@ import grpc
 from horae import wire
 from horae.core.audit import Deed
 from horae.core.definitions import Idempotency
-from horae.core.identity import LOCAL, Principal
+from horae.core.identity import Principal
 from horae.errors import Invalid, Unauthenticated
 from horae.service.access import Access
 from horae.service.access.credentials import is_ours
@@ -35,12 +35,13 @@ class Callers:
 
     async def identify(self, context: Any) -> Principal:
         """Return who asks, or the refusal of access."""
-        sent = token_of(dict(context.invocation_metadata() or ()).get("authorization"))
+        metadata = dict(context.invocation_metadata() or ())
+        sent, org = token_of(metadata.get("authorization")), metadata.get("horae-organisation")
         if (sent is None or not is_ours(sent)) and self._needs_no_token(context):
-            return LOCAL
+            return await self._access.locally(org)
         address = address_of(context.peer())
         try:
-            return (await self._access.admit(sent, "user", address)).who
+            return (await self._access.admit(sent, "user", address, org)).who
         except Unauthenticated as error:
             await self._audit.refuse(Deed("", address=address, operation="grpc"), error.code)
             raise

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from horae.core.definitions import Receipt
-from horae.core.model import Moment, Phase, Reason, Run, State
+from horae.core.model import Moment, Overlap, Phase, Reason, Run, State
 from horae.core.policy.order import STRIDE, share_of
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import MadeRun, NewRun, Order, Outcome, Placed, Swept
@@ -44,6 +44,22 @@ def first_of_each(orders: Sequence[Order]) -> list[int]:
 def waits_for_calm(order: Order) -> bool:
     """Return whether it waits for others of its kind; one that may not run has nothing to wait for."""
     return order.calm is not None and not order.run.barred
+
+
+def are_alike(orders: Sequence[Order]) -> bool:
+    """Return whether orders take no gate, and differ in their job, data, key and who asks alone."""
+    common = _common(orders[0])
+    return all(
+        order.is_ordinary and order.run.overlap == Overlap.ALLOW and _common(order) == common for order in orders
+    )
+
+
+def _common(order: Order) -> tuple[object, ...]:
+    run = order.run
+    return (
+        run.kind, run.queue, run.priority, run.share, run.weight, run.demand, run.needs, run.pin, run.start_by,
+        order.start_within, order.trigger_id, run.followed, run.depends, run.parent_id, run.task, run.resumes,
+    )  # fmt: skip
 
 
 def refused(order: Order, version: int | None) -> Receipt | None:

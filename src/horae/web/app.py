@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from horae.core.identity import LOCAL, Principal
+from horae.core.identity import Principal
 from horae.errors import CODES, Error, Limited, Malformed, Unauthenticated
 from horae.service import Services
 from horae.service.access import HOW_TO_LOG_IN, SESSION, Access
@@ -91,6 +91,9 @@ class Routes:
     def area_of(self, path: str) -> http.Area | None:
         """Whose an address is that is not known: the longest prefix wins."""
         return next((area for area in self._areas if area.holds(path)), None)
+
+
+ORGANISATION = b"horae-organisation"  # the header that names the one in which to act
 
 
 class Gate:
@@ -220,7 +223,7 @@ class Gate:
         is_foreign = sent is not None and operation is not None and operation.is_lenient and not is_ours(sent)
         is_user = is_session and await self._user_of(session) is not None
         if (sent is None or is_foreign or (is_session and not is_user)) and self._needs_no_token(request):
-            request.who = LOCAL
+            request.who = await self._access.locally(request.header(ORGANISATION))
             return
         if sent is None and isinstance(operation, http.Operation) and operation.is_open:
             return
@@ -232,7 +235,7 @@ class Gate:
         scope = operation.scope if operation else "user"
         if is_session and scope == "user":
             scope = SESSION
-        prove = partial(self._access.admit, sent, scope, http.address_of(request))
+        prove = partial(self._access.admit, sent, scope, http.address_of(request), request.header(ORGANISATION))
         admitted = await prove()
         request.who, request.token, request.prove_again = admitted.who, admitted.token, prove
         request.has_session, request.session = is_session, admitted.session

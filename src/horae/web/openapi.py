@@ -472,6 +472,12 @@ _QUEUE: Json = {
         "description": "Of shares; one that is not named has 1.",
     },
     "most_waiting": _or_null({**_whole(1, queues.MOST), "description": "Runs of one owner that may wait."}),
+    "org": _or_null(
+        {
+            **_whole(1, model.LARGEST_ORG),
+            "description": "To which it belongs, for ever; null: to all.",
+        }
+    ),
     "version": {"description": "Ignored, as all that Horae sets."},
     "created_at": {},
     "updated_at": {},

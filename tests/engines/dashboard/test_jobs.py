@@ -70,6 +70,37 @@ def test_the_palette_finds_a_job_by_keyboard_alone(page: Any, server: Server):
     page.get_by_role("dialog").wait_for(state="hidden")
 
 
+def test_what_is_typed_before_the_palette_is_there_is_not_lost(page: Any, server: Server):
+    job_id = submit(server, name="pearl in the oyster")
+    held: list[Any] = []
+    page.route("**/palette.js", lambda route: held.append(route))
+    page.goto("/")
+    with page.expect_request("**/palette.js"):
+        page.keyboard.press("/")
+    page.keyboard.type("pearl")
+    page.keyboard.press("Enter")
+    for route in held:
+        route.continue_()
+    page.wait_for_url(f"**/jobs/{job_id}")
+    assert held
+
+
+def test_enter_is_meant_for_what_was_typed_not_for_what_was_found_before(page: Any, server: Server):
+    job_id = submit(server, name="ruby in the ring")
+    held: list[Any] = []
+    page.goto("/")
+    page.route("**/v1/jobs?**", lambda route: held.append(route))
+    page.keyboard.press("/")
+    page.get_by_role("option").first.wait_for()  # what the page itself has
+    with page.expect_request("**/v1/jobs?**"):
+        page.keyboard.type("ruby")
+        page.keyboard.press("Enter")
+    assert page.get_by_role("dialog").is_visible()
+    for route in held:
+        route.continue_()
+    page.wait_for_url(f"**/jobs/{job_id}")
+
+
 def test_a_job_is_paused_resumed_and_run_with_data_from_its_page(page: Any, server: Server):
     job_id = submit(server, name="by hand")
     page.goto(f"/jobs/{job_id}")

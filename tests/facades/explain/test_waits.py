@@ -157,7 +157,7 @@ async def test_what_is_not_free_now_is_told_apart_from_what_never_is(world: Worl
     job = await world.submit(resources={"gpu": 1}, **MANY)
     busy = await world.queue_run(job.id)
     waiting = await world.queue_run(job.id)
-    offer = replace(world._agent("shell"), resources={"gpu": 1}, free={"gpu": 1})
+    offer = replace(world.agent("shell"), resources={"gpu": 1}, free={"gpu": 1})
     assert [one.run_id for one in await world.execution.claim(offer, {"shell": 8}, free={"gpu": 1})] == [busy.id]
     answer = await why_run(world, waiting)
     assert answer.codes[0] == "wait.resources"

@@ -13,7 +13,7 @@ import click
 from horae.cli.local import ConfigFile, load_settings
 from horae.cli.options import Argument, Limit, Option
 from horae.cli.screen import local_time
-from horae.cli.session import SHARED, Session, family, settings_command
+from horae.cli.session import APART, Session, family, settings_command
 from horae.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def register(app: click.Group) -> None:
         ("refused", "horae inbox refused", list_refused),
         ("retry", "horae inbox retry 17 18", retry),
     ):
-        settings_command(group, name, example, SETTINGS, shared=SHARED)(function)
+        settings_command(group, name, example, SETTINGS, shared=APART)(function)
 
 
 Role = Annotated[str, Argument(metavar="ROLE", help="Role of the database that the program logs in as.")]

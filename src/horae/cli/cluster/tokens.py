@@ -19,7 +19,7 @@ import click
 from horae.cli.local import ConfigFile, load_settings
 from horae.cli.options import Argument, Option
 from horae.cli.screen import Cell, clean, local_time
-from horae.cli.session import SHARED, Session, family, settings_command
+from horae.cli.session import APART, SHARED, Session, family, settings_command
 from horae.errors import ConfigError, Error, Invalid
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def register(app: click.Group) -> None:
         ("list", "horae token list", list_tokens),
         ("revoke", "horae token revoke 3", revoke),
     ):
-        settings_command(group, name, example, SETTINGS, shared=SHARED)(function)
+        shared = APART if function is create else SHARED
+        settings_command(group, name, example, SETTINGS, shared=shared)(function)
 
 
 class Tokens(Protocol):

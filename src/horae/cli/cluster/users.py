@@ -16,7 +16,7 @@ from horae.cli.cluster.tokens import client_of, holder_of, refuse_both
 from horae.cli.local import ConfigFile, load_settings
 from horae.cli.options import Argument, Option
 from horae.cli.screen import Cell, clean, local_time
-from horae.cli.session import SHARED, Session, command, family, listing, settings_command
+from horae.cli.session import APART, SHARED, Session, command, family, listing, settings_command
 from horae.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _register_admin(app: click.Group) -> None:
 
 def _register_users(app: click.Group) -> None:
     group = listing(app, "users", "horae users")(list_users)
-    command(group, "create", "horae users create bob --org data --role editor")(create)
+    command(group, "create", "horae users create bob --org data --role editor", shared=APART)(create)
     command(group, "disable", "horae users disable bob")(disable)
     command(group, "enable", "horae users enable bob")(enable)
     command(group, "link", "horae users link bob --issuer https://id.example.org --subject 248289761001")(link)

@@ -8,7 +8,9 @@ from typing import NamedTuple
 from horae.core.alerts.rules import About
 from horae.core.alerts.states import Sign
 from horae.core.events import Event
+from horae.core.members import owner_of
 from horae.core.model import SECOND, Moment, Node, NodeState, Reason, State
+from horae.core.policy.queues import Figures, Queue
 from horae.core.time.moments import format_duration, format_moment
 
 FAILED = (State.FAILED, State.TIMED_OUT)
@@ -133,22 +135,23 @@ def slow_signs(unusual: Iterable[int], jobs: Mapping[int, JobFacts], now: Moment
 def node_signs(nodes: Iterable[Node], now: Moment) -> list[Sign]:
     """Return signs of nodes that were declared gone: who left by its own word has no holder any more."""
     return [
-        Sign("node_gone", f"node:{n.name}", f"node {n.name}", About(), True, now,
+        Sign("node_gone", f"node:{n.name}", f"node {n.name}", About(owner_of(n)), True, now,
              f"it was heard of last at {format_moment(n.heartbeat_at)}")
         for n in nodes
         if n.state is NodeState.GONE and n.holder
     ]  # fmt: skip
 
 
-def queue_signs(oldest: Mapping[str, Moment | None], now: Moment) -> list[Sign]:
-    """Return how long something has waited in each queue; `oldest` is the due moment of what waits longest."""
+def queue_signs(queues: Iterable[Queue], figures: Mapping[int, Figures], now: Moment) -> list[Sign]:
+    """Return how long something has waited in each queue, by the due moment of what waits longest."""
+    oldest = [(queue, figures.get(queue.id, Figures()).oldest_at) for queue in queues]
     return [
         Sign(
-            "queue_waiting", f"queue:{name}", f"queue {name}", About(queue=name), False, now,
+            "queue_waiting", f"queue:{it.name}", f"queue {it.name}", About(it.org, queue=it.name), False, now,
             "" if due_at is None else f"the oldest waits since {format_moment(due_at)}",
             amount=0.0 if due_at is None else (now - due_at) / SECOND,
         )
-        for name, due_at in oldest.items()
+        for it, due_at in oldest
     ]  # fmt: skip
 
 
@@ -162,5 +165,7 @@ def disk_signs(disks: Iterable[Disk], nodes: Iterable[Node], now: Moment) -> lis
             amount = 100.0 if is_full else used[node.name]
             text = node.ailment if is_full else f"its disk is {amount:.0f} % full"
             name = f"node {node.name}"
-            found.append(Sign("disk_full", f"node:{node.name}", name, About(), False, now, text, amount=amount))
+            found.append(
+                Sign("disk_full", f"node:{node.name}", name, About(owner_of(node)), False, now, text, amount=amount)
+            )
     return found

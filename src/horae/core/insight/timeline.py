@@ -106,8 +106,9 @@ def _average(
     spent = [0] * len(starts)
     for begin, end in spans:
         place = (begin - starts[0]) // length
-        while place < len(spent) and begin < end:
-            until = min(end, starts[place] + length)
-            spent[place] += until - begin
-            begin, place = until, place + 1
+        while place < len(spent) and end > starts[place] + length:
+            spent[place] += starts[place] + length - begin
+            begin, place = starts[place] + length, place + 1
+        if place < len(spent):
+            spent[place] += end - begin
     return [round(each * weight / length, 2) for each in spent]

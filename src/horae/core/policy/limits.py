@@ -158,6 +158,13 @@ def job_of(key: str) -> int | None:
     return int(which) if per == "job" else None
 
 
+def queue_of(key: str) -> int | None:
+    """Return the queue whose runs are counted under a key, if they are one queue's."""
+    what, per, which = [*key.split(":", 2), "", ""][:3]
+    found = per if what.startswith("queue") else which if per == "queue" else ""
+    return int(found) if found.isdecimal() else None
+
+
 def belongs_to(key: str, org: int, jobs: Collection[int]) -> bool:
     """Return whether an organisation may know a key: it is that of one of its jobs or its accounts, or everybody's."""
     job_id, per = job_of(key), per_of(key)

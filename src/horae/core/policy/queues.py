@@ -9,6 +9,7 @@
     burst: 10
     weights: {ann: 2}               of shares; one that is not named has 1
     most_waiting: 1000              runs of one owner that may wait
+    org: 7                          the organisation that it belongs to; none: the installation, it is for all of them
 
 What must stay true: equal queues have equal text, and what has its default is left out of it; what is read here is what
 is shown, so that what was read can be sent back.
@@ -24,7 +25,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from horae.core.fields import Fields, encode, open_document, read_labels, shown, type_words
-from horae.core.model import DEFAULT_QUEUE_NAME, OWNER_SHARE, Json, Moment, Policy
+from horae.core.model import DEFAULT_QUEUE_NAME, LARGEST_ORG, OWNER_SHARE, Json, Moment, Policy
 from horae.core.spelling import suggest
 from horae.errors import Invalid
 
@@ -60,12 +61,17 @@ class Queue:
     burst: int = 1  # starts at once, under a rate
     weights: Mapping[str, int] = field(default_factory=dict)  # of shares; one that is not named has 1
     most_waiting: int | None = None  # runs of one owner that may wait
+    org: int | None = None  # to which it belongs; None: to the installation, it is for all
     version: int = 1
     created_at: Moment = 0
     updated_at: Moment = 0
 
     def weight_of(self, share: str) -> int:
         return self.weights.get(share, 1)
+
+    def is_for(self, org: int | None) -> bool:
+        """Return whether it is there for an organisation; None is whoever runs the server."""
+        return org is None or self.org in (None, org)
 
     def takes(self, kind: str) -> bool:
         return not self.kinds or kind in self.kinds
@@ -90,6 +96,7 @@ _DEFAULT = Queue(DEFAULT_QUEUE, DEFAULT_NAME)
 _SET_BY_HORAE = frozenset({"id", "version", "created_at", "updated_at", "figures"})  # ignored when they are sent back
 _FIELDS = _SET_BY_HORAE | {
     "name", "state", "priority_offset", "labels", "kinds", "concurrency", "rate", "burst", "weights", "most_waiting",
+    "org",
 }  # fmt: skip
 _NAME = re.compile(NAME_PATTERN)
 _RATE = re.compile(RATE_PATTERN)
@@ -103,17 +110,19 @@ def check_name(name: str) -> str:
     return name
 
 
-def parse_queue(document: Any, name: str, kinds: Collection[str], state: QueueState = QueueState.OPEN) -> Queue:
-    """Return the queue that a document describes. `kinds` are those of work that there are; `state` holds where the
-    document says nothing of it."""
+def parse_queue(
+    document: Any, name: str, kinds: Collection[str], state: QueueState = QueueState.OPEN, org: int | None = None
+) -> Queue:
+    """Return the queue that a document describes. `kinds` are those of work that there are; `state` and `org` hold
+    where the document says nothing of them."""
     expected = "a queue must be a mapping such as {concurrency: 5}"
     fields = open_document(document, expected, _FIELDS, is_null_unset=True)
-    found = _read(fields, check_name(name), kinds, state)
+    found = _read(fields, check_name(name), kinds, state, org)
     fields.problems.raise_any()
     return found
 
 
-def _read(fields: Fields, name: str, kinds: Collection[str], state: QueueState) -> Queue:
+def _read(fields: Fields, name: str, kinds: Collection[str], state: QueueState, org: int | None) -> Queue:
     if fields.values.get("name", name) != name:
         fields.fault("name", "E_FIELD_CONFLICT", f"the queue is {shown(name)}", "a queue keeps its name: make another")
     burst = fields.number("burst", _DEFAULT.burst, 1, FASTEST, whole=True)
@@ -131,6 +140,7 @@ def _read(fields: Fields, name: str, kinds: Collection[str], state: QueueState) 
         burst=burst,
         weights=_read_weights(fields),
         most_waiting=fields.number("most_waiting", None, 1, MOST, whole=True),
+        org=fields.number("org", org, 1, LARGEST_ORG, whole=True),
     )
 
 
@@ -193,6 +203,7 @@ def render_queue(queue: Queue) -> Json:
         "burst": queue.burst,
         "weights": dict(queue.weights),
         "most_waiting": queue.most_waiting,
+        "org": queue.org,
     }
 
 

@@ -201,8 +201,8 @@ class Order:
 
     @property
     def is_ordinary(self) -> bool:
-        """Whether it is for now, and for itself alone."""
-        return self.run_at is None and self.placed is None and self.calm is None
+        """Whether it is for now, for itself alone, and may run."""
+        return self.run_at is None and self.placed is None and self.calm is None and not self.run.barred
 
     @property
     def may_start_at_once(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from horae.core.members import serves
 from horae.core.model import Json, Node, NodeState, OperatorWish, Policy, Reason, State
 from horae.core.workflows.progress import CHILDREN, End, Make, Step, TaskState
 
@@ -11,8 +12,9 @@ TASK = "agent"  # what the children are called: agent[0], agent[1] …
 _NAMED = 3  # agents that a message names
 
 
-def agents_for(kind: str, policy: Policy, nodes: Iterable[Node]) -> list[str]:
-    """Return the names of live agents that have the kind and the labels."""
+def agents_for(kind: str, policy: Policy, nodes: Iterable[Node], queue_org: int | None = None) -> list[str]:
+    """Return the names of live agents that have the kind and the labels, and take from the queue, which belongs to this
+    organisation."""
     return sorted(
         node.name
         for node in nodes
@@ -21,6 +23,7 @@ def agents_for(kind: str, policy: Policy, nodes: Iterable[Node]) -> list[str]:
         and "agent" in node.roles
         and kind in node.kinds
         and set(policy.labels) <= set(node.labels)
+        and serves(node, queue_org)
     )
 
 

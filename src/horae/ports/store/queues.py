@@ -36,6 +36,10 @@ class Queues(Protocol):
         """Delete it, unless a job names it, a run is in it, or it has another version by now. Returns what is in the
         way, if anything; None: it is gone, or has changed."""
 
+    async def count_served(self, org: int | None, most: int) -> list[tuple[int, str, int]]:
+        """Return whose runs are running, as (queue, owner, runs): those of an organisation or of all, among `most` of
+        them."""
+
     async def load_queue_figures(self) -> Mapping[int, Figures]:
         """Return how each queue stands, by id; one of which there is nothing to say may be missing.
 

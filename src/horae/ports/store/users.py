@@ -93,6 +93,9 @@ class Sessions(Protocol):
     async def end_sessions(self, user_id: int) -> None:
         """End all of a user."""
 
+    async def move_session(self, session_id: int, org: int) -> None:
+        """Note in which organisation it goes on."""
+
     async def touch_session(self, session_id: int, seen_at: Moment) -> None:
         """It was used; never earlier than it is said to be already."""
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import structlog
 
 from horae import wire
-from horae.core.model import JOIN, Token
+from horae.core.members import is_org_label, org_label
+from horae.core.model import DEFAULT_ORG, JOIN, Node, Token
 from horae.core.signs import NewLine, Terms
 from horae.core.work.catalogues import HandlerList
 from horae.errors import Denied, Error, Invalid, NotFound, Unavailable
@@ -155,7 +157,7 @@ class Agents:
         hello = frame.hello
         protocol = _common_protocol(hello)
         try:
-            node = read_hello(hello, via=self._node, now=self._clock.now())
+            node = _owned(read_hello(hello, via=self._node, now=self._clock.now()), token)
             if token is not None and token.bounds is not None:
                 refuse_beyond(token.bounds, node)
             token, joined = await self._redeemed(token, hello, address_of(context.peer()))
@@ -235,6 +237,15 @@ class Agents:
                 await self._is_empty.wait()
         for session in self._sessions.values():
             session.end()
+
+
+def _owned(node: Node, token: Token | None) -> Node:
+    """Return the agent, with the label of the organisation that lets it in; the first one's are the installation's."""
+    if any(map(is_org_label, node.labels)):
+        raise Invalid("labels must leave the organisation to the server: it is that of the token", path="labels")
+    if token is None or token.org == DEFAULT_ORG:
+        return node
+    return replace(node, labels=(*node.labels, org_label(token.org)))
 
 
 async def _admitted(context: Any, admit: Admit | None) -> Token | None:

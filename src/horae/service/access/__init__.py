@@ -26,17 +26,17 @@ from typing import Protocol
 
 import structlog
 
-from horae.core.identity import LOCAL, Principal, Session, User, UserKind, role_of
-from horae.core.model import DEFAULT_ORG, JOIN, SECOND, Bounds, Token
+from horae.core.identity import EVERYWHERE, LOCAL, Principal, Session, User, UserKind, role_of
+from horae.core.model import DEFAULT_ORG, JOIN, LARGEST_ORG, SECOND, Bounds, Token
 from horae.core.roles import Role, is_within
-from horae.errors import Denied, NotFound, Unauthenticated, evicted
+from horae.errors import Conflict, Denied, NotFound, Unauthenticated, evicted
 from horae.ports import deeds
 from horae.ports.clock import Clock
 from horae.ports.store.cluster import Nodes
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.tokens import Tokens
+from horae.ports.store.users import Organisations, Users
 from horae.ports.store.users import Sessions as SessionStore
-from horae.ports.store.users import Users
 from horae.service.access.credentials import (
     NO_HASH,
     Believed,
@@ -61,7 +61,7 @@ HOW_TO_LOG_IN = (
 log = structlog.get_logger(__name__)
 
 
-class AccessStore(Tokens, Nodes, Users, SessionStore, StoreClock, Protocol):
+class AccessStore(Tokens, Nodes, Users, Organisations, SessionStore, StoreClock, Protocol):
     """Who may come in, and until when."""
 
 
@@ -81,6 +81,7 @@ class Access:
         self._guessers = Guessers(clock)
         self._known: Believed[Token] = Believed(clock)
         self._users: Believed[User] = Believed(clock)
+        self._orgs: dict[str, int] = {}  # name → number: neither changes
         self.sessions = Sessions(store, clock, self._guessers, limits or Limits())
 
     # ── making and ending ──
@@ -172,12 +173,12 @@ class Access:
 
     async def list(self, who: Principal = LOCAL) -> list[Token]:
         """Every token there ever was, newest first; of those of an organisation, to whoever is bound to it."""
-        return [token for token in await self._store.list_tokens() if who.bound_to in (None, token.org)]
+        return [token for token in await self._store.list_tokens() if _is_seen(token, who)]
 
     async def revoke(self, token_id: int, who: Principal = LOCAL) -> Token:
         """Those of other organisations do not exist for who is bound to one."""
         found = await self._store.get_token(token_id)
-        is_other = found is None or who.bound_to not in (None, found.org)
+        is_other = found is None or not _is_seen(found, who)
         deeds.note_change({"state": "good"}, {"state": "revoked"})
         token = None if is_other else await self._store.revoke_token(token_id, await self._store.now())
         if token is None:
@@ -220,29 +221,29 @@ class Access:
             raise _refused(scope)
         return admitted.token
 
-    async def admit(self, text: str | None, scope: str, peer: str = "") -> Admitted:
+    async def admit(self, text: str | None, scope: str, peer: str = "", org: str | None = None) -> Admitted:
         """Return whose a request is by what it came with, if that is good for this scope; for the scope `session` that
-        is also a session.
+        is also a session. `org` names the organisation in which to act, by name or number.
 
-        Unauthenticated when there is none or it is not good, Denied when it is good for another scope, Limited
-        when this peer (its address) was wrong too often.
+        Unauthenticated when there is none or it is not good, Denied when it is good for another scope or another
+        organisation, Limited when this peer (its address) was wrong too often.
         """
         if text is None:  # nothing was tried, so nothing is counted
             raise _refused(scope)
-        admitted = await self._prove(text, scope, peer)
+        admitted = await self._prove(text, scope, peer, org)
         if admitted is None:
             self._guessers.count(peer)
             raise _refused(scope)
         return admitted
 
-    async def _prove(self, text: str, scope: str, peer: str) -> Admitted | None:
+    async def _prove(self, text: str, scope: str, peer: str, org: str | None) -> Admitted | None:
         """An unknown id takes as long as a wrong secret."""
         parts = parts_of(text)
         if parts is None:
             return None
         kind, number, secret = parts
         if kind == "s":
-            return await self._prove_session(number, secret, peer) if scope == SESSION else None
+            return await self._prove_session(number, secret, peer, org) if scope == SESSION else None
         token = await self._find(number, peer, lambda hash: is_secret_of(secret, hash))
         if token is None or token.scope[0] != kind:
             return None
@@ -254,7 +255,7 @@ class Access:
                 code="E_TOKEN_SCOPE",
                 hint=f"make one with `horae token create NAME{' --agent NODE' if scope == 'agent' else ''}`",
             )
-        return await self._of_token(token)
+        return await self._of_token(token, org)
 
     async def _find(self, token_id: int, peer: str, is_right: Callable[[str], bool]) -> Token | None:
         """Return the token whose hash is right, with that one: of an agent, it may be the next, which takes the place
@@ -280,7 +281,8 @@ class Access:
         if node is not None and node.evicted_at is not None:
             raise evicted(node.name)
 
-    async def _of_token(self, token: Token) -> Admitted | None:
+    async def _of_token(self, token: Token, wanted: str | None, chosen: int = EVERYWHERE) -> Admitted | None:
+        """`chosen` is the organisation that a session of the token remembers."""
         if self.state_of(token) not in ("good", "used"):
             return None
         user = None
@@ -288,23 +290,82 @@ class Access:
             user = await self._user(token.user_id)
             if user is None:
                 return None
-        role = role_of(token, user)
-        return None if role is None else Admitted(_principal(token, role), token)
+        org = await self._org_of(token.org, user, wanted, chosen)
+        role = None if org is None else role_of(token, user, org)
+        if org is None or role is None:
+            return None
+        orgs = tuple(sorted(user.roles)) if user is not None and token.org == EVERYWHERE else ()
+        return Admitted(replace(_principal(token, role), org=org, orgs=orgs), token)
 
-    async def _prove_session(self, session_id: int, secret: str, peer: str) -> Admitted | None:
+    async def _prove_session(
+        self, session_id: int, secret: str, peer: str, wanted: str | None
+    ) -> Admitted | None:  # fmt: skip
         session = await self.sessions.find(session_id, secret, peer)
         if session is None:
             return None
         via = f"session {session.id}"
         if session.user_id is None:
             token = await self._look_up(session.token_id or 0, peer)
-            of_token = await self._of_token(token) if token else None
+            of_token = await self._of_token(token, wanted, session.org) if token else None
             return of_token and Admitted(replace(of_token.who, via=via), token, session)
         user = await self._user(session.user_id)
-        role = user.role_in(session.org) if user is not None and user.disabled_at is None else None
-        if user is None or role is None:
+        if user is None or user.disabled_at is not None:
             return None
-        return Admitted(Principal(user.name, session.org, role, user.id, via), None, session)
+        org = await self._org_of(EVERYWHERE, user, wanted, session.org)
+        role = None if org is None else user.role_in(org)
+        if org is None or role is None:
+            return None
+        return Admitted(Principal(user.name, org, role, user.id, via, tuple(sorted(user.roles))), None, session)
+
+    # ── in which organisation ──
+
+    async def _org_of(self, own: int, user: User | None, wanted: str | None, chosen: int) -> int | None:
+        """Return the organisation in which to act: what is wanted, if it may be. Who may act in several, and says
+        nothing, is where the session was last, or at home."""
+        if wanted is None:
+            if own != EVERYWHERE:
+                return own
+            return chosen if chosen != EVERYWHERE else user.home() if user is not None else None
+        org = await self.find_org(wanted)
+        if own not in (EVERYWHERE, org):
+            raise Denied(
+                f"this token is of organisation {own}",
+                code="E_TOKEN_ORG",
+                hint="use a token of the other organisation, or that of `horae login`, which is good for all of yours",
+            )
+        if org is None or user is None or user.role_in(org) is None:
+            raise _no_member(wanted)
+        return org
+
+    async def find_org(self, text: str) -> int | None:
+        """Return the organisation of this name or number; None: there is none."""
+        if text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST_ORG)):
+            return int(text) if 1 <= int(text) <= LARGEST_ORG else None
+        if text not in self._orgs:
+            found = await within(LOOK_UP_SECONDS, self._store.list_organisations())
+            self._orgs = {one.name: one.id for one in found if one.id != EVERYWHERE}
+        return self._orgs.get(text)
+
+    async def locally(self, wanted: str | None) -> Principal:
+        """Return the user who runs this server, in an organisation."""
+        if wanted is None:
+            return LOCAL
+        org = await self.find_org(wanted)
+        if org is None:
+            raise _no_member(wanted)
+        return replace(LOCAL, org=org)
+
+    async def switch(self, admitted: Admitted, wanted: str) -> int:
+        """Let a session go on in another organisation: it remembers that."""
+        session = admitted.session
+        if session is None:
+            raise Conflict("only a browser that has logged in remembers an organisation", code="E_NO_ACCOUNT")
+        user = None if admitted.who.user_id is None else await self._user(admitted.who.user_id)
+        org = await self._org_of(admitted.token.org if admitted.token else EVERYWHERE, user, wanted, session.org)
+        assert org is not None, "it was wanted, and may be"
+        deeds.note_change({"org": admitted.who.org}, {"org": org})
+        await self.sessions.move(session.id, org)
+        return org
 
     async def check_proof(self, proof: Proof, scope: str, peer: str) -> Token:
         """As check, where the token itself was not sent, but a proof that it is there; one to join by will do."""
@@ -349,6 +410,20 @@ def _with_right_hash(token: Token | None, is_right: Callable[[str], bool]) -> To
     if token is not None and token.next_hash is not None and is_right(token.next_hash):
         return replace(token, hash=token.next_hash)
     return None
+
+
+def _is_seen(token: Token, who: Principal) -> bool:
+    """Return whether a token is there for somebody: of those that are good in several organisations, one's own."""
+    is_own = token.org == EVERYWHERE and token.user_id is not None and token.user_id == who.user_id
+    return is_own or who.bound_to in (None, token.org)
+
+
+def _no_member(org: str) -> Denied:
+    return Denied(
+        f"you are no member of an organisation {org[:64]!r}",
+        code="E_NO_MEMBER",
+        hint="`horae whoami` says of which you are",
+    )
 
 
 def _principal(token: Token, role: Role) -> Principal:

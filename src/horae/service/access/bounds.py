@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horae.core.fields import Fields, Problems
+from horae.core.members import is_org_label
 from horae.core.model import ANY, Bounds, Node
 from horae.core.policy import resources
 from horae.errors import Denied
 
-SANDBOX_LABEL = "sandbox:"  # begins the labels that agents give themselves
+SANDBOX_LABEL = "sandbox:"  # begins the labels that agents find by themselves; that of their organisation is given
 
 
 def refuse_beyond(bounds: Bounds, node: Node) -> None:
@@ -21,7 +22,7 @@ def refuse_beyond(bounds: Bounds, node: Node) -> None:
             f"this token is for {_listed('work of the kinds', bounds.kinds)}, not for {', '.join(sorted(others))}",
             f"--kinds {','.join(bounds.kinds)}",
         )
-    own = {label for label in node.labels if not label.startswith(SANDBOX_LABEL)}  # those, it finds by itself
+    own = {label for label in node.labels if not label.startswith(SANDBOX_LABEL) and not is_org_label(label)}
     if ANY not in bounds.labels and (others := own - set(bounds.labels)):
         said = _listed("the labels", bounds.labels)
         raise _beyond(f"this token is for {said}, not for {', '.join(sorted(others))}", "fewer labels")

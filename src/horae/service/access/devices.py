@@ -17,9 +17,9 @@ from typing import Protocol
 
 import structlog
 
-from horae.core.identity import Device, Principal
+from horae.core.identity import EVERYWHERE, Device, Principal
 from horae.core.model import SECOND, Token
-from horae.core.roles import Role
+from horae.core.roles import greatest
 from horae.errors import Conflict, Denied, Error, Limited, NotFound, Unavailable
 from horae.ports.clock import Clock
 from horae.ports.store.moments import StoreClock
@@ -125,11 +125,11 @@ class Devices:
         if device.state == "pending":
             raise Pending()
         user = await self._store.get_user(device.user_id or 0)
-        role: Role | None = user.role_in(device.org) if user is not None and user.disabled_at is None else None
+        role = greatest(user.roles.values()) if user is not None and user.disabled_at is None else None
         if user is None or role is None or not await self._store.use_device(device.id):
             raise Denied("this code is over", code="E_DEVICE_EXPIRED", hint="run `horae login` again")
         name = f"login from {device.address}" if device.address else "login"
-        return await self._access.create(name, "user", user.name, TOKEN_SECONDS, org=device.org, role=role)
+        return await self._access.create(name, "user", user.name, TOKEN_SECONDS, org=EVERYWHERE, role=role)
 
     def _refuse_haste(self, device_id: int) -> None:
         now, before = self._clock.elapsed(), self._asked.pop(device_id, None)

@@ -167,6 +167,11 @@ class Sessions:
         self._known.forget(session_id)
         log.info("session.ended", id=session_id)
 
+    async def move(self, session_id: int, org: int) -> None:
+        """Let it go on in another organisation: here at once, elsewhere within the time that a session is believed."""
+        await self._store.move_session(session_id, org)
+        self._known.forget(session_id)
+
     async def list_of(self, user_id: int) -> list[Session]:
         """Those of a user that are good now, newest first."""
         return [session for session in await self._store.list_sessions(user_id) if not self.is_over(session)]

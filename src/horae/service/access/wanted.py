@@ -40,7 +40,7 @@ class Wanted:
 def parse_token(document: Any) -> Wanted:
     """{name, scope?, owner?, expires_in?, org?, role?, node?, kinds?, labels?, resources?}: a token is the user's and
     good for 90 days, one of an agent until it is revoked, one to join by for 15 minutes, unless said. The last four are
-    for an agent, which needs the first of them and has no organisation: it works for all."""
+    for an agent, which needs the first of them; that of the first organisation works for all."""
     problems = Problems()
     fields = fields_of(document, "", problems, "an object expected")
     if fields is None:
@@ -55,8 +55,6 @@ def parse_token(document: Any) -> Wanted:
     expires_in = _read_expiry(fields, scope)
     bounds = _read_bounds(fields, scope)
     org = fields.number("org", None, 1, LARGEST_ORG, whole=True)
-    if scope in OF_AGENTS and org is not None:
-        fields.fault("org", "E_FIELD_CONFLICT", "an agent works for every organisation", "leave org out")
     role = _read_role(fields, scope)
     problems.raise_any()
     return Wanted(name, scope, owner, expires_in, bounds, org, role)

@@ -184,7 +184,7 @@ class AlertWatching:
             disks = await self._store.load_disks(now - DISK_HOLDS)
             await self._take("disk_full", disk_signs(disks, nodes, now), now)
         if "queue_waiting" in wanted:
-            await self._take("queue_waiting", queue_signs(await self._oldest(), now), now)
+            await self._take("queue_waiting", await self._queue_signs(now), now)
         if "slow" in wanted:
             unusual = await self._store.list_unusual(MOST_LATE)
             await self._take("slow", slow_signs(unusual, await self._facts(unusual), now), now)
@@ -196,12 +196,8 @@ class AlertWatching:
         if await self._store.remind(now):
             self._tell_after = 0.0
 
-    async def _oldest(self) -> dict[str, Moment | None]:
-        figures = await self._store.load_queue_figures()
-        return {
-            queue.name: figures[queue.id].oldest_at if queue.id in figures else None
-            for queue in await self._store.list_queues()
-        }
+    async def _queue_signs(self, now: Moment) -> list[Sign]:
+        return queue_signs(await self._store.list_queues(), await self._store.load_queue_figures(), now)
 
     async def _look_for_late(self, now: Moment) -> None:
         shortest = min(rule.after or 0.0 for rule in self._rules if rule.when == "late")

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
+from horae.core.members import is_for
 from horae.core.model import Node, NodeState
 from horae.core.work.catalogues import HandlerList, NodeHandlers, Told
 from horae.errors import Error, Invalid, NotFound
@@ -46,12 +47,14 @@ class Catalogues:
             return HandlerList(await self._local.handlers())
         return await self.ask_agent(name)
 
-    async def list(self, only: str | None = None) -> list[NodeHandlers]:
-        """Return what all nodes with an agent have, or the one of that name; each that could not tell says why."""
+    async def list(self, only: str | None = None, org: int | None = None) -> list[NodeHandlers]:
+        """Return what all nodes with an agent have that an organisation sees, or the one of that name; each that could
+        not tell says why."""
         nodes = {node.name: node for node in await self._store.list_nodes()}
-        if only is not None and only not in nodes:
+        seen = {name: node for name, node in nodes.items() if is_for(node, org)}
+        if only is not None and only not in seen:
             raise Invalid(f"there is no node {only}", path="node", hint="`horae nodes` lists them")
-        chosen = [node for node in nodes.values() if _has_agent(node)] if only is None else [nodes[only]]
+        chosen = [node for node in seen.values() if _has_agent(node)] if only is None else [seen[only]]
         tasks = {node.name: asyncio.create_task(self._ask(node, nodes)) for node in chosen}
         if tasks:
             await asyncio.wait(tasks.values(), timeout=self._seconds)

@@ -12,7 +12,11 @@ from typing import Protocol
 
 import structlog
 
+from horae.core.identity import LOCAL, Principal
+from horae.core.members import is_for, owner_of
 from horae.core.model import Node, OperatorWish
+from horae.core.rights import refuse_without
+from horae.core.roles import Permission
 from horae.errors import Conflict, NotFound
 from horae.ports import deeds
 from horae.ports.store.cluster import Nodes as NodesPort
@@ -40,29 +44,40 @@ class Nodes:
         self._node = node
         self._dead_after = dead_after
 
-    async def want(self, name: str, wanted: OperatorWish) -> Node:
+    async def want(self, name: str, wanted: OperatorWish, who: Principal = LOCAL) -> Node:
         """Cordoned: it takes nothing new. Drained: and it owns no segments. Live: as ever. Told at once."""
-        before = {node.name: node.wanted for node in await self._store.list_nodes()}
-        deeds.note_change({"wanted": before.get(name)}, {"wanted": wanted})
+        before = await self._of(name, who)
+        deeds.note_change({"wanted": before.wanted}, {"wanted": wanted})
         if not await self._store.want_node(name, OperatorWish(wanted)):
             raise _unknown(name)
         return await self._told(name)
 
-    async def uncordon(self, name: str) -> Node:
+    async def _of(self, name: str, who: Principal) -> Node:
+        """Return a node that somebody may change: those of other organisations are not there, and those of the
+        installation are for who has that."""
+        node = await self._store.get_node(name)
+        if node is None or not is_for(node, who.bound_to):
+            raise _unknown(name)
+        if owner_of(node) is None:
+            refuse_without(who, Permission.CLUSTER)
+        return node
+
+    async def uncordon(self, name: str, who: Principal = LOCAL) -> Node:
         """As ever. A server that was evicted may come back, having the password of the database; an agent has to join
         anew, whatever token it has."""
-        node = await self._store.get_node(name)
-        if node is not None and node.evicted_at is not None and node.via:
+        node = await self._of(name, who)
+        if node.evicted_at is not None and node.via:
             raise Conflict(
                 f"the agent {name} was evicted, and comes back by joining anew",
                 code="E_EVICTED",
                 hint=f"`horae nodes join-token {name}`, and start it with --join",
             )
         await self._store.readmit_node(name)
-        return await self.want(name, OperatorWish.LIVE)
+        return await self.want(name, OperatorWish.LIVE, who)
 
-    async def evict(self, name: str) -> Node:
+    async def evict(self, name: str, who: Principal = LOCAL) -> Node:
         """It is gone, and does not come back by itself; its runs begin elsewhere when its lease is over."""
+        await self._of(name, who)
         if name == self._node:
             raise Conflict(
                 f"{name} is the node that you ask: it does not evict itself",

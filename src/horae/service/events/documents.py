@@ -6,24 +6,28 @@ What retention has removed meanwhile is left out. Names are those of today.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from horae.core.events import Event
+from horae.core.members import owner_of
 from horae.core.model import Attempt, Job, Json, Run
 from horae.core.policy import breaker
 from horae.core.runs import traces
 from horae.core.time import moments
+from horae.ports.store.cluster import Nodes
 from horae.ports.store.definitions import Definitions
+from horae.ports.store.queues import Queues
 from horae.ports.store.runs import Runs
 from horae.service.roots import Roots
 
 LONGEST_MESSAGE = 10_000  # characters: an event that a broker refuses would hold up all others
 PRIVATE = ("setting.", "alert.")  # begin the kinds of which, without a job, only whoever runs the server hears
 ALERT = "alert."
+NOBODY = 0  # in place of an organisation: that of a queue or a node that is gone, which nobody knows any more
 
 
-class DetailStore(Runs, Definitions, Protocol):
+class DetailStore(Runs, Definitions, Queues, Nodes, Protocol):
     """What events are about."""
 
 
@@ -31,7 +35,7 @@ class Told(NamedTuple):
     """An event as it is told, and to whom."""
 
     event: Event
-    org: int | None  # that of its job; None: of no job, or of one that is gone
+    org: int | None  # that of its job, queue or node; None: of none, of the installation, or of a job that is gone
     document: Json
 
     def is_for(self, org: int | None) -> bool:
@@ -43,7 +47,7 @@ def is_shown(event: Event, of_job: int | None, org: int | None) -> bool:
     the server."""
     if org is None or event.job_id is not None:
         return org in (None, of_job)
-    return not event.kind.startswith(PRIVATE)
+    return not event.kind.startswith(PRIVATE) and of_job in (None, org)
 
 
 class Documents:
@@ -62,7 +66,17 @@ class Documents:
         job_ids = sorted({event.job_id for event in events if event.job_id is not None})
         jobs = {job.id: job for job in await self._store.load_jobs(job_ids)} if job_ids else {}
         roots = await self._roots.find(runs.values())
-        return [self._told(event, runs, attempts, jobs, roots) for event in events]
+        owners = await self._owners({event.kind.partition(".")[0] for event in events})
+        return [self._told(event, runs, attempts, jobs, roots, owners) for event in events]
+
+    async def _owners(self, subjects: Collection[str]) -> dict[tuple[str, str], int | None]:
+        """Return to which organisations queues and nodes belong that are there, by kind and name."""
+        found: dict[tuple[str, str], int | None] = {}
+        if "queue" in subjects:
+            found |= {("queue", queue.name): queue.org for queue in await self._store.list_queues()}
+        if "node" in subjects:
+            found |= {("node", node.name): owner_of(node) for node in await self._store.list_nodes()}
+        return found
 
     async def trace_of(self, run: Run) -> str:
         """Return the id of the trace that a run is part of."""
@@ -70,9 +84,10 @@ class Documents:
 
     def _told(
         self, event: Event, runs: dict[int, Run], attempts: dict[tuple[int, int], Attempt], jobs: dict[int, Job],
-        roots: dict[int, int],
+        roots: dict[int, int], owners: dict[tuple[str, str], int | None],
     ) -> Told:  # fmt: skip
         job = jobs.get(event.job_id or 0)
+        org = job.org if job else None
         if event.run_id is not None:
             key = (event.run_id, event.fence or 0)
             data = _run_data(event, runs.get(event.run_id), attempts.get(key), job)
@@ -82,8 +97,9 @@ class Documents:
         elif event.job_id is not None:
             data = _job_data(event, job)
         else:
-            data = _cluster_data(event)
-        return Told(event, job.org if job else None, self._document(event, data))
+            data, subject = _cluster_data(event), event.kind.partition(".")[0]
+            org = owners.get((subject, event.name or ""), NOBODY) if subject in ("queue", "node") else None
+        return Told(event, org, self._document(event, data))
 
     def _document(self, event: Event, data: dict[str, Any]) -> Json:
         return {

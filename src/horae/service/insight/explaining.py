@@ -15,6 +15,7 @@ from horae.core.insight.why.explain import Explanation, explain_at, explain_job,
 from horae.core.insight.why.facts import Facts, Standing
 from horae.core.insight.why.schedules import MOST_TRIGGERS, Asked, read_asked
 from horae.core.insight.why.waiting import runs_named
+from horae.core.members import is_for
 from horae.core.model import Job, Moment, NodeState, Reason, Run, RunFilter, State, Trigger
 from horae.core.time.moments import read_clock
 from horae.errors import NotFound
@@ -89,7 +90,7 @@ class Explaining:
         """Begin with what is known whatever is asked of a job."""
         await self._queues.refresh()
         base = Facts(
-            await self._store.now(), job, nodes=await self._store.list_nodes(),
+            await self._store.now(), job, nodes=[n for n in await self._store.list_nodes() if is_for(n, job.org)],
             queue=self._queues.find(job.policy.queue), owner=await self._store.load_owner(job.segment),
             queue_names={str(queue.id): queue.name for queue in self._queues.known},
         )  # fmt: skip

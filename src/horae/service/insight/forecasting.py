@@ -1,8 +1,8 @@
 """Forecasts: what there is to read for one, and at which window it looks. How it is made is in core.insight.forecast.
 
-It is made in a thread: a hundred thousand triggers take two seconds of a processor, in which others must not wait. One
-is made at a time; of those who wait for their turn and ask for the same, the first makes it for all. Who only looks
-does not wait for so many: they are shown the one before while the next is made.
+It is made in a thread: a hundred thousand triggers take the better part of a second, in which others must not wait. One
+is made at a time, and a small one beside a large one; of those who wait for their turn and ask for the same, the first
+makes it for all. Who only looks does not wait for a large one: they are shown the one before while the next is made.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import gc
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import NamedTuple, Protocol
 
 from horae.core.insight.arrivals import Window
@@ -55,6 +55,15 @@ class _Asked(NamedTuple):
     limit: int
 
 
+class _Turn:
+    """One is made at a time."""
+
+    def __init__(self) -> None:
+        self.alone = asyncio.Lock()
+        self.askers = 0
+        self.last: tuple[_Asked, int, Forecast] | None = None  # made after so many had asked
+
+
 class _Kept(NamedTuple):
     """One that was made, by the clock of the event loop."""
 
@@ -74,22 +83,21 @@ class Forecasting:
         self._store = store
         self._kept: dict[_Asked, _Kept] = {}
         self._making: dict[_Asked, asyncio.Task[Forecast]] = {}
-        self._alone = asyncio.Lock()
-        self._askers = 0
-        self._last: tuple[_Asked, int, Forecast] | None = None  # made after so many had asked
+        self._small, self._large = _Turn(), _Turn()  # who asks for a small one does not wait for a large one
 
     async def make(
         self, *, hours: float, start: Moment | None = None, by: str = JOB, org: int | None = None, limit: int = 20
     ) -> Forecast:
         """Return what the hours from a moment on, or from now on, will see."""
         asked = _Asked(hours, start, by, org, limit)
-        self._askers += 1
-        number = self._askers
-        async with self._alone:
-            if self._last is not None and self._last[0] == asked and self._last[1] >= number:
-                return self._last[2]
-            askers, found = self._askers, await self._make(asked)
-            self._last = asked, askers, found
+        turn = self._small if await self._are_few(asked) else self._large
+        turn.askers += 1
+        number = turn.askers
+        async with turn.alone:
+            if turn.last is not None and turn.last[0] == asked and turn.last[1] >= number:
+                return turn.last[2]
+            askers, found = turn.askers, await self._make(asked, is_large=turn is self._large)
+            turn.last = asked, askers, found
             return found
 
     async def lately(
@@ -149,9 +157,9 @@ class Forecasting:
         known = (await self._store.load_baselines([job_id])).get(job_id)
         return None if known is None else known.predict()
 
-    async def _make(self, asked: _Asked) -> Forecast:
+    async def _make(self, asked: _Asked, is_large: bool) -> Forecast:
         window = _window(await self._store.now(), asked.start, asked.hours)
-        async with _beside_others():
+        async with _beside_others() if is_large else nullcontext():
             planned = await self._store.load_planned(window.end, MOST_TRIGGERS)
             followers = await self._store.load_followers(MOST_FOLLOWERS)
             places = Places(

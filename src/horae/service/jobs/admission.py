@@ -39,14 +39,14 @@ class Admission:
         self.queues = queues
         self._quotas = quotas
 
-    async def check_drafts(self, drafts: Sequence[Draft]) -> None:
-        """Refuse jobs whose queue is not there, or does not take them."""
+    async def check_drafts(self, drafts: Sequence[Draft], org: int) -> None:
+        """Refuse jobs whose queue is not there for their organisation, or does not take them."""
         found: list[Problem] = []
         for number, draft in enumerate(drafts):
             where = f"jobs[{number}]." if len(drafts) > 1 else ""
             for path, kind, policy in _works_in(where, draft.kind, draft.spec, draft.policy):
                 try:
-                    await self.queues.check(policy, kind)
+                    await self.queues.check(policy, kind, org)
                 except Invalid as error:
                     found.append(Problem(f"{path}queue", error.code, error.message, error.hint))
             if len(found) > MAX_PROBLEMS:

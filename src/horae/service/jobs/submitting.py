@@ -113,7 +113,7 @@ class Submits:
     async def replace(self, job_id: int, draft: Draft, expected_version: int | None) -> Job:
         """Replace one job. Of a document that was read before, what Horae made must be as it made it, and its version
         the present one."""
-        await self._admission.check_drafts([draft])
+        await self._admission.check_drafts([draft], (await self._changes.get_alive(job_id)).org)
         await self._data.check_drafts([draft])
         draft = await self._followed(job_id, draft)
         fresh = (await self._store.allocate(0, len(draft.triggers)))[1]
@@ -135,7 +135,7 @@ class Submits:
     # ── what may be submitted ──
     async def _check(self, drafts: Sequence[Draft], owner: str, org: int) -> Sequence[Draft]:
         """Return the drafts, without the ids that another installation gave to triggers."""
-        await self._admission.check_drafts(drafts)
+        await self._admission.check_drafts(drafts, org)
         await self._data.check_drafts(drafts)
         await self._following.check(drafts, owner, org)
         hidden = []

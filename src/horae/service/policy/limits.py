@@ -14,7 +14,7 @@ from horae.core.members import is_external
 from horae.core.model import Moment, NodeState, Reason, Run, State
 from horae.core.policy import debounce
 from horae.core.policy.demands import RESOURCE
-from horae.core.policy.limits import LimitState, belongs_to, check_resource, job_of, why_waiting
+from horae.core.policy.limits import LimitState, belongs_to, check_resource, job_of, queue_of, why_waiting
 from horae.core.policy.queues import QueueState
 from horae.core.spelling import suggest
 from horae.core.time.moments import format_moment
@@ -86,7 +86,11 @@ class Limits:
             return states
         ids = {job_id for state in states if (job_id := job_of(state.limit.key)) is not None}
         own = {job.id for job in await self._store.load_jobs(sorted(ids)) if job.org == org} if ids else set()
-        return [state for state in states if belongs_to(state.limit.key, org, own)]
+        await self._queues.refresh()
+        hidden = {queue.id for queue in self._queues.known if not queue.is_for(org)}
+        keys = [state.limit.key for state in states]
+        known = [belongs_to(key, org, own) and queue_of(key) not in hidden for key in keys]
+        return [state for state, is_known in zip(states, known, strict=True) if is_known]
 
     async def now(self) -> Moment:
         return await self._store.now()

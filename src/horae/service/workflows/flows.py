@@ -85,8 +85,9 @@ class Workflows:
         adopted: dict[str, int] = {}
         earlier = await self._store.load_flows([parent.resumes]) if parent.resumes is not None else []
         if a.kind == EVERY:
-            nodes = await self._store.list_nodes()
-            course.spec = {courses.EVERY: every.agents_for(job.kind, job.policy, nodes)}
+            await self._placing.queues.refresh()
+            queue, nodes = self._placing.queues.find(job.policy.queue), await self._store.list_nodes()
+            course.spec = {courses.EVERY: every.agents_for(job.kind, job.policy, nodes, queue.org)}
         elif earlier and earlier[0].job_id == job.id:
             adopted = await self._take_over(earlier[0], course)
         else:

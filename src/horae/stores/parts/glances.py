@@ -12,6 +12,8 @@ from horae.stores.database import Database
 from horae.stores.parts.pages import Where, like
 from horae.stores.rows import Row, encode
 
+_STATES = {int(state): state for state in State}  # of thousands of rows: asking the class takes longer
+
 
 class GlancePart(Database):
     async def load_fates(self, job_ids: Sequence[int], most: int) -> dict[int, list[tuple[int, State]]]:
@@ -19,7 +21,7 @@ class GlancePart(Database):
             return {}
         found: dict[int, list[tuple[int, State]]] = {}
         for job_id, run_id, state in await self._get("load_fates", self._list(job_ids), most):
-            found.setdefault(job_id, []).append((run_id, State(state)))
+            found.setdefault(job_id, []).append((run_id, _STATES[state]))
         return {job_id: sorted(runs) for job_id, runs in found.items()}
 
     async def find_made_since(self, moments: Sequence[Moment]) -> list[int]:
@@ -60,4 +62,4 @@ class GlancePart(Database):
 
 def _mark(row: Row) -> Mark:
     run_id, job_id, state, *moments = row
-    return Mark(run_id, job_id, State(state), *moments)
+    return Mark(run_id, job_id, _STATES[state], *moments)

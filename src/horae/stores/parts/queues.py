@@ -51,6 +51,9 @@ class QueuePart(Database):
 
         return await self._transact(steps)
 
+    async def count_served(self, org: int | None, most: int) -> list[tuple[int, str, int]]:
+        return [(queue, owner, number) for queue, owner, number in await self._get("count_served", org, most)]
+
     async def load_queue_figures(self) -> Mapping[int, Figures]:
         recent = await self._get("queue_rates", await self.now() - MINUTE, RECENT)
         rates = {row[0]: (int(row[1]), int(row[2])) for row in recent}

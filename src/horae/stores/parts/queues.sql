@@ -30,6 +30,13 @@ FROM queues q;
 -- Whatever runs has a node, by which there is an index.
 SELECT queue, count(*) FROM live WHERE state = {running} AND node >= '' GROUP BY queue;
 
+-- count_served --
+-- Of the jobs each is read by its id.
+SELECT queue, owner, count(*) FROM (
+  SELECT r.queue, (SELECT j.owner FROM jobs j WHERE j.id = r.job_id AND (CAST($1 AS integer) IS NULL OR j.org = $1)) AS owner
+  FROM (SELECT queue, job_id FROM live WHERE state = {running} AND node >= '' LIMIT $2) AS r) AS served
+WHERE owner IS NOT NULL GROUP BY queue, owner;
+
 -- queue_blocked --
 SELECT queue, reason, count(*)
 FROM (SELECT queue, reason FROM live WHERE state = {blocked} AND job_id > 0 LIMIT $1) AS found GROUP BY queue, reason;

@@ -36,6 +36,9 @@ class SessionPart(Database):
     async def end_sessions(self, user_id: int) -> None:
         await self._put("end_sessions", user_id)
 
+    async def move_session(self, session_id: int, org: int) -> None:
+        await self._put("move_session", session_id, org)
+
     async def touch_session(self, session_id: int, seen_at: Moment) -> None:
         await self._put("touch_session", session_id, seen_at)
 

@@ -22,6 +22,9 @@ DELETE FROM sessions WHERE id = $1;
 -- end_sessions --
 DELETE FROM sessions WHERE user_id = $1;
 
+-- move_session --
+UPDATE sessions SET org = $2 WHERE id = $1;
+
 -- touch_session --
 UPDATE sessions SET seen_at = $2 WHERE id = $1 AND seen_at < $2;
 

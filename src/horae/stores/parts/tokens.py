@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from horae.core.identity import EVERYWHERE
 from horae.core.model import DEFAULT_ORG, Bounds, Moment, Token
 from horae.core.roles import Role
 from horae.ports import deeds
@@ -24,7 +25,7 @@ class TokenPart(Database):
         deed = deeds.pending()
 
         def steps() -> Steps[Token]:
-            if token.org != DEFAULT_ORG:  # a number that was given by hand is an organisation too
+            if token.org not in (DEFAULT_ORG, EVERYWHERE):  # a number that was given by hand is an organisation too
                 yield "name_organisation", token.org, token.created_at, f"org-{token.org}"
             added = yield "add_token", *given, bounds, token.org, token.role, token.user_id, token.renewed_at
             if deed is not None:

@@ -158,6 +158,20 @@ def alike_row(order: Order, data: Sequence[str | None], promise: Idempotency | N
     )  # fmt: skip
 
 
+def together_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
+    """Return job, version, data and key of orders that are alike else, and then what they have in common."""
+    run, share, outcome = orders[0].run, share_of(orders[0].run), waiting_outcome(orders[0].run)
+    keys = [_key(order.idempotency) for order in orders]
+    return (
+        [order.run.job_id for order in orders], [order.version for order in orders],
+        [order.run.data for order in orders], *map(list, zip(*keys, strict=True)),
+        share.kind, share.queue, share.priority, share.key, share.stride, lines.at(share.line) - share.stride,
+        run.overlap, outcome.state, outcome.reason, run.start_by, orders[0].start_within, run.needs or None, run.pin,
+        run.demand, orders[0].trigger_id, run.parent_id, run.task, run.followed or None, run.resumes,
+        run.depends or None,
+    )  # fmt: skip
+
+
 def started_row(order: Order, want: Want, labels: Sequence[str], floor: int, lines: Lines) -> tuple[Any, ...]:
     """Return an order, and who is to have its run."""
     run, share = order.run, share_of(order.run)

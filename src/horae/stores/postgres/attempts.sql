@@ -17,6 +17,7 @@ FROM live r JOIN jobs j ON j.id = r.job_id WHERE r.id = ANY($1::bigint[]) AND r.
 -- Where to look is said by ranges of priorities, and by places to begin at (stores.marks); kinds and queues of which
 -- nothing is said are looked through as a whole. The row of number 0 says how many entries of the index were gone by, as
 -- the server counts them for this session, how many runs were locked for nothing, and how far each line has come (`far`).
+-- Agents of an organisation (core.members) have what waits in its own queues, and nothing else.
 -- A node that stands by ($18) has only what is pinned to it, and kinds that the active one cannot do.
 -- How far lines had come when this process last told ($19 …) is written down beside it.
 -- Of runs that demand more than a slot, those go with the others that are granted ($23, core.policy.grants): where no more
@@ -36,6 +37,8 @@ WITH c AS MATERIALIZED (
   FROM w CROSS JOIN c GROUP BY kind
 ), u AS MATERIALIZED (
   SELECT id, priority_offset, version FROM queues WHERE state <> 'paused' AND (labels IS NULL OR labels <@ $3::text[])
+    AND (NOT EXISTS (SELECT 1 FROM unnest($3::text[]) AS t(label) WHERE label ~ '^org=[0-9]+$')
+      OR 'org=' || (CAST(document AS json) ->> 'org') = ANY($3::text[]))
 ), m AS MATERIALIZED (
   SELECT t.*, u.priority_offset FROM unnest($9::text[], $10::smallint[], $11::smallint[], $12::smallint[])
     AS t(kind, queue, lowest, highest) JOIN u ON u.id = t.queue

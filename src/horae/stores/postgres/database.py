@@ -68,6 +68,9 @@ BY_INDEX = {
     "enable_mergejoin": "off",
     "plan_cache_mode": "force_generic_plan",
 }
+# What people write is found by index too, however few rows the tables had when it was planned; as its statements are of
+# all kinds, they may loop.
+BY_KEY = {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan"}
 RACES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.UniqueViolationError)
 RETRIES = 4  # of a statement that lost a deadlock or a race on a key
 
@@ -125,7 +128,7 @@ class PostgresDatabase(Database):
         self._fire = Lane(self._connect_hot)
         self._claim = Lane(self._connect_claim)
         self._finish = Lane(self._connect_hot)
-        self._submit = Lane(self._connect)
+        self._submit = Lane(self._connect_submit)
         self._upkeep = Lane(self._connect)
         self._beat = Lane(self._connect_beat, self._beat_time)
         self._readers = Pool(self._connect_reader, readers)
@@ -158,6 +161,9 @@ class PostgresDatabase(Database):
 
     async def _connect_hot(self) -> Connection:
         return await connect(self._url, settings=BY_INDEX)
+
+    async def _connect_submit(self) -> Connection:
+        return await connect(self._url, settings=BY_KEY)
 
     async def _connect_claim(self) -> Connection:
         return await self._meet(await self._connect_hot())

@@ -29,6 +29,8 @@ WITH c AS MATERIALIZED (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), q AS MATERIALIZED (
   SELECT id FROM queues WHERE state <> 'paused' AND (labels IS NULL OR labels <@ $5::text[])
+    AND (NOT EXISTS (SELECT 1 FROM unnest($5::text[]) AS t(label) WHERE label ~ '^org=[0-9]+$')
+      OR 'org=' || (CAST(document AS json) ->> 'org') = ANY($5::text[]))
 )
 SELECT (SELECT now FROM c),
   (SELECT json_agg(json_build_array(name, session)) FROM (

@@ -16,7 +16,7 @@ from horae.stores import limits, orders
 from horae.stores.audit import confirm, orders_text
 from horae.stores.idempotency import replay, replay_group
 from horae.stores.parts.writes import LOCK_RETRY
-from horae.stores.postgres.arrays import alike_row, calm_rows, columns, group_row, order_rows
+from horae.stores.postgres.arrays import alike_row, calm_rows, columns, group_row, order_rows, together_rows
 from horae.stores.postgres.lanes import Connection, Cut
 from horae.stores.postgres.moments import PostgresMoments
 from horae.stores.rows import from_json
@@ -85,7 +85,10 @@ class PostgresOrders(PostgresMoments):
         calm = [number for number in first if orders.waits_for_calm(asked[number])]
         rest_of = [number for number in first if not orders.waits_for_calm(asked[number])]
         receipts = await self._calm(connection, [asked[number] for number in calm]) if calm else []
-        receipts += await self._carry_out(connection, [asked[number] for number in rest_of]) if rest_of else []
+        if rest_of:
+            rest_asked = [asked[number] for number in rest_of]
+            carry_out = self._carry_out_together if orders.are_alike(rest_asked) else self._carry_out
+            receipts += await carry_out(connection, rest_asked)
         done = zip([*calm, *rest_of], receipts, strict=True)
         made = {number: receipt for number, receipt in done if receipt is not None}
         rest = [order.idempotency for number, order in enumerate(asked) if number not in made]
@@ -130,6 +133,23 @@ class PostgresOrders(PostgresMoments):
         keyed = [(key.scope, key.key, receipt.ids[0]) for key, receipt in pairs if key and receipt and receipt.ids]
         if keyed:
             await connection.execute(self.queries["key_calm"], *columns(keyed, 3))
+        return receipts
+
+    async def _carry_out_together(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt | None]:
+        """As _carry_out, of orders that are alike."""
+        row = await connection.fetchrow(
+            self.queries["enqueue_together"], self._clock(), *together_rows(asked, self._lines), orders_text(asked)
+        )
+        assert row is not None
+        versions, run_ids, now = row
+        receipts: list[Receipt | None] = []
+        for order, version, run_id in zip(asked, versions, run_ids, strict=True):
+            if run_id is None:
+                receipts.append(orders.refused(order, version))
+                continue
+            if order.deed is not None:
+                order.deed.is_sent = True
+            receipts.append(orders.receipt(order.made(run_id, now), orders.waiting_outcome(order.run), now))
         return receipts
 
     async def _carry_out(

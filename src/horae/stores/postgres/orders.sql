@@ -102,6 +102,56 @@ SELECT ARRAY(SELECT found FROM asked ORDER BY number),
   ARRAY(SELECT f.run_id FROM asked LEFT JOIN fresh f USING (number) ORDER BY number),
   ARRAY(SELECT id FROM made), (SELECT now FROM c), (SELECT json_object_agg(id, message) FROM skipped);
 
+-- enqueue_together --
+-- Orders of several people, due now, that take no gate and differ in job, data, key and who asks alone: what `enqueue`
+-- does, without what others of them may need. Locks are taken in its order: jobs, share, keys.
+WITH c AS MATERIALIZED (
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), j AS MATERIALIZED (
+  SELECT id, version FROM jobs WHERE id = ANY($2::bigint[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE
+), asked AS MATERIALIZED (
+  SELECT t.*, j.version AS found
+  FROM unnest($2::bigint[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[])
+    WITH ORDINALITY AS t(job_id, version, data, scope, key, digest, number)
+  LEFT JOIN j ON j.id = t.job_id
+), s AS MATERIALIZED (
+  SELECT GREATEST($13::bigint,
+    (SELECT h.pass FROM shares h WHERE h.kind = $8 AND h.queue = $9 AND h.priority = $10 AND h.key = $11 FOR UPDATE),
+    (SELECT h.pass FROM shares h WHERE h.kind = $8 AND h.queue = $9 AND h.priority = $10 AND h.key = '') - $12::bigint
+  ) AS at
+  FROM (SELECT count(*) AS jobs FROM j) AS locked WHERE locked.jobs > 0
+), v AS MATERIALIZED (
+  SELECT nextval('run_id') AS id, number, job_id, data, scope, key, digest, at + number * $12 AS pass
+  FROM s CROSS JOIN asked WHERE found IS NOT NULL AND (version IS NULL OR version = found)
+), keyed AS (
+  INSERT INTO idempotency (scope, key, digest, ids, created_at)
+  SELECT scope, key, digest, '[' || id || ']', now FROM v CROSS JOIN c WHERE key IS NOT NULL ORDER BY scope, key
+  ON CONFLICT (scope, key) DO NOTHING
+  RETURNING scope, key
+), made AS (
+  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, start_by, state, reason, priority, overlap, kind, needs,
+                    data, pin, queue, pass, demand, parent_id, task, followed, resumes, depends)
+  SELECT id, job_id, $22::bigint, now, now, COALESCE(now + $18::bigint, $17::bigint), $15::smallint, $16::text, $10,
+    $14::smallint, $8, $19::text[], data, $20::text, $9, pass, $21::bigint, $23::bigint, $24::text, $25::boolean,
+    $26::bigint, $27::boolean
+  FROM v CROSS JOIN c WHERE key IS NULL OR (scope, key) IN (SELECT scope, key FROM keyed)
+  RETURNING id, pass
+), moved AS (
+  INSERT INTO shares (kind, queue, priority, key, pass)
+  SELECT $8::text, $9::smallint, $10::smallint, $11::text, max(pass) FROM made HAVING max(pass) IS NOT NULL
+  ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
+), done AS MATERIALIZED (
+  SELECT number, v.id FROM v JOIN made USING (id)
+), audited AS (
+  INSERT INTO audit (at, {audit_columns})
+  SELECT c.now, {audit_of_runs} FROM c CROSS JOIN json_to_recordset($28::json) AS a({audit_types}, first integer, last integer)
+  CROSS JOIN LATERAL (SELECT {span} AS span, count(*)::integer AS amount FROM done
+    WHERE number BETWEEN a.first AND a.last HAVING count(*) > 0) AS m
+  ON CONFLICT (request_id, nth) DO NOTHING
+)
+SELECT ARRAY(SELECT found FROM asked ORDER BY number),
+  ARRAY(SELECT done.id FROM asked LEFT JOIN done USING (number) ORDER BY number), now FROM c;
+
 -- enqueue_alike --
 -- Orders of one job that differ in their data alone, due now, under one key or none: what `enqueue` does, where nothing
 -- stands in their way. It has no list of orders to read, sort and put together again, and costs half as much; of one

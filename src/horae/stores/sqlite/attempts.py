@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from horae.core.definitions import Receipt
+from horae.core.members import org_in
 from horae.core.model import Moment, Phase, State
 from horae.core.policy.demands import Offer
 from horae.core.runs.calls import Calls
@@ -120,8 +121,9 @@ class SqliteAttempts(SqliteFlows, WritePart, LimitPart):
 
     def _open_queues(self, connection: sqlite3.Connection, labels: Sequence[str]) -> dict[int, int]:
         """Queue → offset of its priorities, for those from which an agent with these labels may take."""
-        rows = self._run(connection, "open_queues").fetchall()
-        return {id_: offset for id_, offset, needed in rows if set(from_json(needed or "[]")) <= set(labels)}
+        rows, own = self._run(connection, "open_queues").fetchall(), org_in(labels)
+        open_ones = [row for row in rows if set(from_json(row[2] or "[]")) <= set(labels)]
+        return {id_: offset for id_, offset, _, org in open_ones if own in (None, org)}
 
     async def look_again(self, labels: Sequence[str]) -> float | None:
         return None

@@ -7,7 +7,7 @@ SELECT r.id, r.attempt, r.lost, j.policy, r.cancel, r.trigger_id, r.job_id, r.no
 FROM live r JOIN jobs j ON j.id = r.job_id WHERE r.id IN (SELECT value FROM json_each($1)) AND r.state = {running};
 
 -- open_queues --
-SELECT id, priority_offset, labels FROM queues WHERE state <> 'paused';
+SELECT id, priority_offset, labels, json_extract(document, '$.org') FROM queues WHERE state <> 'paused';
 
 -- pick --
 -- The runs of a kind and queue to claim, best first, with what decides that.

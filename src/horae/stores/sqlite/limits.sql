@@ -36,6 +36,9 @@ SELECT k.value FROM json_each($1) AS k WHERE EXISTS (
 WITH q AS MATERIALIZED (
   SELECT id, priority_offset, labels, document, version FROM queues WHERE state <> 'paused' AND NOT EXISTS (
     SELECT 1 FROM json_each(COALESCE(labels, '[]')) n WHERE n.value NOT IN (SELECT value FROM json_each($5)))
+    AND (NOT EXISTS (
+        SELECT 1 FROM json_each($5) WHERE value GLOB 'org=[0-9]*' AND substr(value, 5) NOT GLOB '*[^0-9]*')
+      OR 'org=' || json_extract(document, '$.org') IN (SELECT value FROM json_each($5)))
 )
 SELECT $1,
   (SELECT json_group_array(json_array(name, session)) FROM nodes

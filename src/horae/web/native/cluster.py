@@ -7,6 +7,7 @@ import time
 
 from horae import schemas, views
 from horae.core import model
+from horae.core.identity import Principal
 from horae.core.members import is_for
 from horae.core.model import OperatorWish
 from horae.core.roles import Permission
@@ -36,13 +37,13 @@ class Cluster:
         return [
             op("GET", "/v1/nodes", self.list_nodes, "cluster", "List nodes", "NodePage"),
             op("POST", "/v1/nodes/{name}/cordon", self.cordon, "cluster", "Let a node take no new runs", "Node",
-               needs=Permission.CLUSTER),
+               needs=Permission.NODES),
             op("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "cluster", "Let a node take runs again", "Node",
-               errors=(409,), needs=Permission.CLUSTER),
+               errors=(409,), needs=Permission.NODES),
             op("POST", "/v1/nodes/{name}/drain", self.drain, "cluster", "Empty a node", "Node",
-               needs=Permission.CLUSTER),
+               needs=Permission.NODES),
             op("POST", "/v1/nodes/{name}/evict", self.evict, "cluster", "Send a node off for good", "Node",
-               needs=Permission.CLUSTER),
+               needs=Permission.NODES),
             op("GET", "/v1/handlers", self.list_handlers, "cluster", "List Python handlers", "HandlerPage",
                params=(params.text("node", "Handlers of this node.", 200),)),
             op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),
@@ -61,7 +62,7 @@ class Cluster:
 
     async def uncordon(self, request: http.Request) -> http.Answer:
         """A server that was evicted may come back; an agent that was has to join anew (409, `E_EVICTED`)."""
-        return await self._show(await self._nodes.uncordon(request.scope["path_params"]["name"]))
+        return await self._show(await self._nodes.uncordon(*_asked(request)))
 
     async def drain(self, request: http.Request) -> http.Answer:
         """It takes no new runs and gives its segments away; what runs there goes on to its end. This holds, also
@@ -71,10 +72,11 @@ class Cluster:
     async def evict(self, request: http.Request) -> http.Answer:
         """It is gone at once, and so are the tokens that are good for it alone: every node refuses it within 5 seconds,
         and it does not come back by itself. What it ran is lost, and begins elsewhere when its lease is over."""
-        return await self._show(await self._nodes.evict(request.scope["path_params"]["name"]))
+        return await self._show(await self._nodes.evict(*_asked(request)))
 
     async def _want(self, request: http.Request, wanted: OperatorWish) -> http.Answer:
-        return await self._show(await self._nodes.want(request.scope["path_params"]["name"], wanted))
+        name, who = _asked(request)
+        return await self._show(await self._nodes.want(name, wanted, who))
 
     async def _show(self, node: model.Node) -> http.Answer:
         (shown,) = render.nodes([node], await self._insight.segments())
@@ -83,7 +85,7 @@ class Cluster:
     async def list_handlers(self, request: http.Request) -> http.Answer:
         """Those of every live node with an agent: what its jobs directory has, and what was loaded of it. Nothing is
         run to find out. A node that does not answer within two seconds is named under `nodes`."""
-        told = await self._catalogues.list(request.args["node"])
+        told = await self._catalogues.list(request.args["node"], http.principal(request).bound_to)
         return http.reply(200, render.handlers(told))
 
     async def list_segments(self, request: http.Request) -> http.Answer:
@@ -127,3 +129,8 @@ class Cluster:
             catch_up=schemas.CatchUp(*seen.behind),
             unreadable={str(trigger_id): why for trigger_id, why in seen.unreadable.items()},
         )
+
+
+def _asked(request: http.Request) -> tuple[str, Principal]:
+    """Return which node is meant, and by whom."""
+    return request.scope["path_params"]["name"], http.principal(request)

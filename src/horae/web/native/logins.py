@@ -37,7 +37,7 @@ class Logins:
 
     async def who(self, request: http.Request) -> http.Answer:
         it = http.principal(request)
-        return http.reply(200, schemas.Me(it.name, it.org, it.role, it.via, it.user_id))
+        return http.reply(200, schemas.Me(it.name, it.org, it.role, it.via, it.user_id, list(it.orgs)))
 
     async def leave(self, request: http.Request) -> http.Answer:
         """This node refuses it at once, every other one within 5 seconds."""

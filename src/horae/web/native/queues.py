@@ -26,15 +26,15 @@ class Queues:
             op("GET", one, self.get_queue, "queues", "Read a queue, and how it stands", "Queue", headers=_ETAG),
             op("PUT", one, self.put_queue, "queues", "Make or replace a queue", "Queue", params=(params.IF_MATCH,),
                body=http.Body("QueueDocument", _EXAMPLE), errors=(409, 412), headers=_ETAG, also={201: "Queue"},
-               needs=Permission.CLUSTER),
+               needs=Permission.QUEUES),
             op("POST", f"{one}/pause", self.pause, "queues", "Pause a queue: nothing in it starts", "Queue",
-               needs=Permission.CLUSTER),
+               needs=Permission.QUEUES),
             op("POST", f"{one}/resume", self.resume, "queues", "Open a queue that was paused or drained", "Queue",
-               needs=Permission.CLUSTER),
+               needs=Permission.QUEUES),
             op("POST", f"{one}/drain", self.drain, "queues", "Drain a queue: it takes nothing new", "Queue",
-               needs=Permission.CLUSTER),
+               needs=Permission.QUEUES),
             op("DELETE", one, self.delete_queue, "queues", "Delete a queue", status=204, errors=(409,),
-               needs=Permission.CLUSTER),
+               needs=Permission.QUEUES),
         ]  # fmt: skip
 
     async def list_queues(self, request: http.Request) -> http.Answer:
@@ -42,7 +42,7 @@ class Queues:
         among the newest 10,000 live and the newest 10,000 ended runs, which count to the queue that their job names
         now."""
         queues, figures, now = (
-            await self._jobs.queues.list(),
+            await self._jobs.queues.list(http.principal(request).bound_to),
             await self._jobs.queues.figures(),
             await self._jobs.queues.now(),
         )
@@ -50,15 +50,15 @@ class Queues:
         return http.reply(200, schemas.QueuePage(items))
 
     async def get_queue(self, request: http.Request) -> http.Answer:
-        queue = await self._jobs.queues.get(_name(request))
+        queue = await self._jobs.queues.get(_name(request), http.principal(request).bound_to)
         figures = (await self._jobs.queues.figures()).get(queue.id, Figures())
         return http.reply(200, shown_queue(queue, figures, await self._jobs.queues.now()), [_etag(queue)])
 
     async def put_queue(self, request: http.Request) -> http.Answer:
         """201 when it is new. Takes what reading it gives; what is left out has its default, but the state stays as it
-        is."""
+        is. It belongs to the organisation of who makes it; what the first one makes is for all, unless it has `org`."""
         document, version = await request.document(), request.expected_version()
-        queue, is_new = await self._jobs.queues.put(_name(request), document, version)
+        queue, is_new = await self._jobs.queues.put(_name(request), document, version, http.principal(request))
         return http.reply(201 if is_new else 200, shown_queue(queue), [_etag(queue)])
 
     async def pause(self, request: http.Request) -> http.Answer:
@@ -74,11 +74,12 @@ class Queues:
         return await self._set_state(request, QueueState.DRAINING)
 
     async def _set_state(self, request: http.Request, state: QueueState) -> http.Answer:
-        return http.reply(200, shown_queue(await self._jobs.queues.set_state(_name(request), state)))
+        changed = await self._jobs.queues.set_state(_name(request), state, http.principal(request))
+        return http.reply(200, shown_queue(changed))
 
     async def delete_queue(self, request: http.Request) -> http.Answer:
         """It must have been draining for some seconds, no job may name it, and nothing may be in it."""
-        await self._jobs.queues.delete(_name(request))
+        await self._jobs.queues.delete(_name(request), http.principal(request))
         return http.Reply(204)
 
 

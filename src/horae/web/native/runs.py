@@ -176,7 +176,7 @@ class Runs:
             raise Invalid(message, code="E_RANGE", path="due_until")
         org = http.principal(request).bound_to
         nodes = (args["node"],) if args["node"] else ()
-        queue_id = (await self._jobs.queues.get(args["queue"])).id if args["queue"] else None
+        queue_id = (await self._jobs.queues.get(args["queue"], org)).id if args["queue"] else None
         where = model.RunFilter(
             args["job_id"], args["trigger_id"], args["state"], due_from, due_until, org, nodes=nodes,
             parent_id=args["parent"], tasks=bool(args["tasks"]), owner=args["owner"], name=args["name"],

@@ -36,8 +36,8 @@ class Timelines:
         return [http.Operation("GET", "/v1/timeline", self.show, "runs", summary, "Timeline", params=_ASKED)]
 
     async def show(self, request: http.Request) -> http.Answer:
-        """Past runs and due moments that come, on the rows of the jobs that have most of them. Of more than 4,000 runs,
-        3,000 from all parts of the time stand for the others, and `is_cut` says so: counts are estimated then, the load
+        """Past runs and due moments that come, on the rows of the jobs that have most of them. Of more than 3,000 runs,
+        1,800 from all parts of the time stand for the others, and `is_cut` says so: counts are estimated then, the load
         of the past is an average, and of each row the newest 100 are shown beside them."""
         return http.reply(200, shown(await self.read(request)))
 

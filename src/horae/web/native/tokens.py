@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from horae import schemas
+from horae.core.model import DEFAULT_ORG
 from horae.core.rights import refuse_without
 from horae.core.roles import Permission
 from horae.service import Services
@@ -33,9 +34,10 @@ class Tokens:
         """`token` in the answer is shown this once: Horae keeps only its hash. What is made with a token has its owner,
         and ends with it."""
         wanted = parse_token(await request.document())
-        if wanted.scope in OF_AGENTS:  # it is given the work of every organisation, with its secrets
-            refuse_without(http.principal(request), Permission.CLUSTER)
-        token, text = await self._access.issue(wanted, request.token, http.principal(request))
+        who = http.principal(request)
+        if wanted.scope in OF_AGENTS:  # it is given work with its secrets: of its organisation, or of all
+            refuse_without(who, Permission.CLUSTER if (wanted.org or who.org) == DEFAULT_ORG else Permission.NODES)
+        token, text = await self._access.issue(wanted, request.token, who)
         return http.reply(201, render.new_token(token, self._access.state_of(token), text))
 
     async def list_tokens(self, request: http.Request) -> http.Answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from horae.core.members import is_for
 from horae.core.model import SECOND, Moment, NodeState, Run, RunFilter, State
 from horae.service import Services
 from horae.web import render
@@ -37,7 +38,7 @@ class Attention:
     async def read(self, org: int | None) -> list[Item]:
         now = await self._jobs.now()
         return [
-            *await self._nodes(),
+            *await self._nodes(org),
             *await self._failing(org, now),
             *await self._waiting(org, now),
             *await self._told(org),
@@ -82,8 +83,8 @@ class Attention:
             found.append(Item("wait", title, "", f"/runs/{oldest.id}", render.stamp(oldest.created_at)))
         return found
 
-    async def _nodes(self) -> list[Item]:
-        nodes = await self._insight.nodes()
+    async def _nodes(self, org: int | None) -> list[Item]:
+        nodes = [node for node in await self._insight.nodes() if is_for(node, org)]
         found = [
             Item(
                 "bad",

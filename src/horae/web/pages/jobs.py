@@ -3,12 +3,13 @@ at once. The address holds all of it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from horae import schemas
 from horae.core.definitions import Sort
-from horae.core.model import Found, Job, JobFilter, LatestRun, Phase, State
+from horae.core.model import Found, Job, JobFilter, LatestRun, Phase, Run, State
 from horae.errors import Invalid
 from horae.service import Services
 from horae.service.jobs.glances import FATES
@@ -100,15 +101,13 @@ class JobsPage:
         """Each of these is one read for all jobs of the page."""
         ids = [job.id for job in jobs]
         standing, fates = await self._jobs.standing(ids), await self._jobs.glances.fates(ids)
-        return [
-            Row(
-                render.job(job),
-                min((one.next_at for one in render.job(job).triggers if one.next_at), default=None),
-                None if (latest := standing[job.id].latest) is None else render.run(latest),
-                [state.word for _, state in fates.get(job.id, ())],
-            )
-            for job in jobs
-        ]
+        return [_row(job, standing[job.id].latest, fates.get(job.id, ())) for job in jobs]
+
+
+def _row(job: Job, latest: Run | None, fates: Sequence[tuple[int, State]]) -> Row:
+    shown = render.job(job)
+    next_at = min((one.next_at for one in shown.triggers if one.next_at), default=None)
+    return Row(shown, next_at, None if latest is None else render.run(latest), [state.word for _, state in fates])
 
 
 def _latest(state: str | None) -> LatestRun | None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from horae.core import model
 from horae.core.policy.queues import Figures
 from horae.service import Services
 from horae.web import http
@@ -13,7 +10,6 @@ from horae.web.native.queues import shown_queue
 from horae.web.pages.shell import HTML, Shell
 
 MOST_LIMITS = 50
-COUNTED = 1000  # running runs of which it is told whose they are
 MOST_OWNERS = 8
 
 
@@ -26,23 +22,13 @@ class QueuesPage:
         return [http.Operation("GET", "/queues", self.show, "pages", "The page of queues", HTML)]
 
     async def show(self, request: http.Request) -> http.Answer:
-        queues, figures = await self._jobs.queues.list(), await self._jobs.queues.figures()
         now, org = await self._jobs.queues.now(), http.principal(request).bound_to
+        queues, figures = await self._jobs.queues.list(org), await self._jobs.queues.figures()
         standing = sorted(await self._jobs.limits.standing(org), key=lambda it: (-it.waiting, it.limit.key))
-        names = await self._jobs.limits.queue_names()
+        names, served = await self._jobs.limits.queue_names(), await self._jobs.queues.served(org)
         return self._shell.page(
             request, "queues.html", queues=[shown_queue(it, figures.get(it.id, Figures()), now) for it in queues],
             limits=[shown_limit(it, now, names) for it in standing[:MOST_LIMITS]],
-            resources=await self._jobs.limits.resources(), shares=await self._shares(org),
+            resources=await self._jobs.limits.resources(),
+            shares={it.name: served[it.id].most_common(MOST_OWNERS) for it in queues if it.id in served},
         )  # fmt: skip
-
-    async def _shares(self, org: int | None) -> dict[str, list[tuple[str, int]]]:
-        """Return whose runs are running in each queue, by name: the newest that are counted."""
-        where = model.RunFilter(states=(model.State.RUNNING,), org=org)
-        running = (await self._jobs.list_runs(where, None, COUNTED)).items
-        jobs = {job.id: job for job in await self._jobs.get_many(sorted({run.job_id for run in running}))}
-        served: dict[str, Counter[str]] = {}
-        for run in running:
-            if (job := jobs.get(run.job_id)) is not None:
-                served.setdefault(job.policy.queue or "default", Counter())[job.owner] += 1
-        return {queue: owners.most_common(MOST_OWNERS) for queue, owners in served.items()}

@@ -43,7 +43,8 @@ class RunsPage:
         args, now = request.args, await self._jobs.now()
         zone = self._shell.zone_of(request)
         due = [filters.moment_of(args[name], now, zone) for name in ("since", "until")]
-        queue_id = (await self._jobs.queues.get(args["queue"])).id if args["queue"] else None
+        org = http.principal(request).bound_to
+        queue_id = (await self._jobs.queues.get(args["queue"], org)).id if args["queue"] else None
         where = model.RunFilter(
             job_id=args["job"], states=args["state"], due_from=due[0], due_until=due[1],
             org=http.principal(request).bound_to, name=args["name"], owner=args["owner"],

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from horae.core.insight.why.facts import Facts, Sentence, listed, stamp
-from horae.core.members import is_external
+from horae.core.members import is_external, serves
 from horae.core.model import Json, Moment, Node, NodeState, OperatorWish
 from horae.core.policy import resources
 from horae.core.work.kinds import REMEDIES
@@ -45,6 +45,8 @@ def judge(facts: Facts, node: Node) -> Judged:
         return Judged(node, "pin", f"only {run.pin} may take it")
     if node.state is NodeState.GONE:
         return Judged(node, "pin", f"it is gone since {stamp(node.heartbeat_at)}")
+    if not serves(node, facts.queue.org):
+        return Judged(node, "label", f"it takes from queues of its organisation alone, and not from {facts.queue.name}")
     if missing := sorted(labels - set(node.labels)):
         return Judged(node, "label", f"it has not the {_labels(missing)}")
     if not resources.fits(asks, {**resources.offers_of(node, run.kind), **facts.shared}):

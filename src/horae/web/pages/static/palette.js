@@ -10,6 +10,8 @@ let chosen = 0;
 let items = [];
 let asking;
 let nodes;
+let isStale = false; // what is shown was found for what was typed before
+let isEntered = false; // and Enter is meant for what will be found
 
 const root = document.documentElement.dataset;
 const looks = ["light", "dark", "contrast"].map((theme) => ({
@@ -82,31 +84,42 @@ async function look() {
   const text = input.value.trim();
   asking?.abort();
   const own = ownItems().filter((item) => matches(item.title, text));
-  if (!text) return show(own);
   const { signal } = (asking = new AbortController());
-  const found = await Promise.allSettled([findNumber(text, signal), findJobs(text, signal), findNodes(text, signal)]);
-  if (!signal.aborted) show([...found.flatMap(({ value }) => value ?? []), ...own]);
+  const found = text ? await Promise.allSettled([findNumber(text, signal), findJobs(text, signal), findNodes(text, signal)]) : [];
+  if (signal.aborted) return;
+  isStale = false;
+  show([...found.flatMap(({ value }) => value ?? []), ...own]);
+  if (isEntered && palette.open && items.length) go(items[0]);
+  isEntered = false;
 }
 
 const lookSoon = later(look, 90);
-input.addEventListener("input", () => { chosen = 0; lookSoon(); });
+input.addEventListener("input", () => {
+  chosen = 0;
+  isStale = true;
+  isEntered = false;
+  lookSoon();
+});
 input.addEventListener("keydown", (event) => {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (step && items.length) {
     event.preventDefault();
     chosen = (chosen + step + items.length) % items.length;
     mark();
-  } else if (event.key === "Enter" && items[chosen]) {
+  } else if (event.key === "Enter") {
     event.preventDefault();
-    go(items[chosen], event.ctrlKey || event.metaKey);
+    if (isStale) isEntered = true;
+    else if (items[chosen]) go(items[chosen], event.ctrlKey || event.metaKey);
   }
 });
 palette.addEventListener("click", ({ target }) => { if (target === palette) palette.close(); });
 
-export function open(text = "") {
+export function open(text = "", isEnteredAlready = false) {
   if (palette.open) return;
   input.value = text;
   chosen = 0;
+  isStale = text !== "";
+  isEntered = isStale && isEnteredAlready;
   nodes = undefined;
   palette.showModal();
   input.focus();

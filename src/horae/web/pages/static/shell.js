@@ -89,15 +89,36 @@ function closeMenus(but) {
   for (const menu of document.querySelectorAll(".menu[open]")) if (menu !== but) menu.open = false;
 }
 
+// What is typed while the palette is on its way is typed into it.
+let opening;
+
 async function openPalette(text = "") {
-  const { open } = await import("./palette.js");
-  open(text);
+  if (opening) {
+    opening.text += text;
+    return;
+  }
+  const typed = (opening = { text, isEntered: false });
+  try {
+    const { open } = await import("./palette.js");
+    open(typed.text, typed.isEntered);
+  } finally {
+    opening = undefined;
+  }
+}
+
+function typeAhead(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || (event.key.length > 1 && event.key !== "Enter")) return;
+  event.preventDefault();
+  if (event.key === "Enter") opening.isEntered = true;
+  else opening.text += event.key;
 }
 
 const isTyping = (target) => target.closest("input, textarea, select, [contenteditable]");
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") {
+  if (event.defaultPrevented) return;
+  if (opening) typeAhead(event);
+  else if (event.key === "Escape") {
     const menu = document.querySelector(".menu[open]");
     closeMenus();
     menu?.querySelector("summary").focus();
