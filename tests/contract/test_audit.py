@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -284,9 +285,12 @@ async def test_ids_that_nobody_can_fill_any_more_are_not_looked_for(store: Store
     await store.append_audit([deed("a"), deed("b")])  # the id of the first is lost
     assert await sealer.seal() == 2
     assert len(json.loads((await store.read("SELECT holes FROM audit_head"))[0][0])) == 1
-    await store.append_audit([deed("c")])
-    assert await sealer.seal() == 1
-    assert (await store.read("SELECT holes FROM audit_head"))[0][0] == "[]"
+    async with asyncio.timeout(20):  # other tests have transactions on the same server
+        for number in count():
+            await store.append_audit([deed(f"c{number}")])
+            assert await sealer.seal() == 1
+            if (await store.read("SELECT holes FROM audit_head"))[0][0] == "[]":
+                break
     assert await verify(store) == []
 
 

@@ -79,7 +79,7 @@ CHANGED = {
     ("DELETE", "/v1/grants/{grant_id}"): {"role": ["editor", None], "tag": ["t", None], "who": ["canary", None]},
     ("DELETE", "/v1/tokens/{token_id}"): {"state": ["good", "revoked"]},
 }
-ONLY_LOOKS = {("POST", "/v1/jobs/{job_id}/plan")}
+ONLY_LOOKS = {("POST", "/v1/jobs/{job_id}/plan"), ("POST", "/jobs/picture")}
 
 
 @pytest.fixture

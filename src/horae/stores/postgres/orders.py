@@ -21,6 +21,8 @@ from horae.stores.postgres.lanes import Connection, Cut
 from horae.stores.postgres.moments import PostgresMoments
 from horae.stores.rows import from_json
 
+FEW = 100  # orders that come together, from as many people; of more, the list of them is joined by what it needs
+
 
 class PostgresOrders(PostgresMoments):
     """What people ask for, and what waits."""
@@ -87,7 +89,8 @@ class PostgresOrders(PostgresMoments):
         receipts = await self._calm(connection, [asked[number] for number in calm]) if calm else []
         if rest_of:
             rest_asked = [asked[number] for number in rest_of]
-            carry_out = self._carry_out_together if orders.are_alike(rest_asked) else self._carry_out
+            is_lean = len(rest_asked) <= FEW and orders.are_alike(rest_asked)
+            carry_out = self._carry_out_together if is_lean else self._carry_out
             receipts += await carry_out(connection, rest_asked)
         done = zip([*calm, *rest_of], receipts, strict=True)
         made = {number: receipt for number, receipt in done if receipt is not None}
