@@ -330,15 +330,17 @@ def runs(
     due_until: str | None = None,
     node: str | None = None,
     parent: int | None = None,
+    task: str | None = None,
     tasks: bool | None = None,
     limit: int | None = 100,
     cursor: str | None = None,
 ) -> Call[RunPage]:
     """Runs, newest first; `state` may be a comma list, moments are RFC 3339. Limit None gives all of them. Those that
-    are tasks of workflows come with `tasks`, or as those of a `parent`."""
+    are tasks of workflows come with `tasks`, or as those of a `parent`,
+    with `task` those of one name."""
     due = {"due_from": due_from, "due_until": due_until}
     where = {"job_id": job_id, "trigger_id": trigger_id, "state": state, **due, "node": node, "parent": parent}
-    where["tasks"] = "true" if tasks else None
+    where |= {"task": task, "tasks": "true" if tasks else None}
     return list_all("/v1/runs", where, limit, cursor)
 
 
