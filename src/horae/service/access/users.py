@@ -50,7 +50,7 @@ class Users:
         self, name: str, who: Principal, *, kind: UserKind = UserKind.PERSON, roles: Mapping[int, Role] | None = None,
         email: str = "",
     ) -> User:  # fmt: skip
-        await self._refuse_without_installation(who, "make users")
+        await self.refuse_without_installation(who, "make users")
         refuse_bad_name(name)
         wanted = User(0, name, kind, await self._store.now(), email, roles=roles or {})
         told = {f"role in {org or '*'}": role for org, role in wanted.roles.items()}
@@ -64,7 +64,7 @@ class Users:
 
     async def invite(self, name: str, who: Principal) -> tuple[User, str]:
         """Return the user and a text with which it may set a password, once and within a day. Earlier ones are void."""
-        await self._refuse_without_installation(who, "let users set a password")
+        await self.refuse_without_installation(who, "let users set a password")
         user = await self._named(name)
         if user.kind is UserKind.SERVICE:
             raise Conflict(
@@ -86,7 +86,7 @@ class Users:
         return [user for user in found if user is not None]
 
     async def set_disabled(self, name: str, who: Principal, *, is_disabled: bool) -> User:
-        await self._refuse_without_installation(who, "disable users")
+        await self.refuse_without_installation(who, "disable users")
         user = await self._named(name)
         if is_disabled and user.id == who.user_id:
             raise Conflict("nobody disables the account that is in use", code="E_LAST_OWNER", hint="ask another admin")
@@ -100,7 +100,7 @@ class Users:
 
     async def link(self, name: str, issuer: str, subject: str, who: Principal) -> None:
         """Let a provider's user be this one: nobody but an admin says so, whatever addresses of mail are alike."""
-        await self._refuse_without_installation(who, "link users")
+        await self.refuse_without_installation(who, "link users")
         user = await self._named(name)
         deeds.note_change(None, {"issuer": issuer, "subject": subject})
         if not await self._store.link_identity(user.id, issuer, subject):
@@ -127,7 +127,7 @@ class Users:
     # ── organisations ──
 
     async def create_organisation(self, name: str, who: Principal) -> Organisation:
-        await self._refuse_without_installation(who, "make organisations")
+        await self.refuse_without_installation(who, "make organisations")
         refuse_bad_name(name)
         if name.isdigit():
             raise Invalid("an organisation's name is no number", code="E_PATTERN", path="name")
@@ -190,7 +190,17 @@ class Users:
         user = await self._store.get_user(who.user_id) if who.user_id is not None else None
         return user is not None and user.is_installer and who.role is Role.ADMIN
 
-    async def _refuse_without_installation(self, who: Principal, what: str) -> None:
+    async def audited(self, wanted: str | None, who: Principal) -> int | None:
+        """Return the organisation whose rows of the audit log are wanted, by its name or number; None: those of all,
+        which are `*`. Who says nothing has those of its own."""
+        if wanted is None:
+            return who.bound_to
+        if wanted == "*":
+            await self.refuse_without_installation(who, "read the audit log of all organisations")
+            return None
+        return await self.find_organisation(wanted, who)
+
+    async def refuse_without_installation(self, who: Principal, what: str) -> None:
         if not await self.runs_installation(who):
             raise Denied(
                 f"only who runs the installation may {what}",
