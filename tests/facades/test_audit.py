@@ -133,6 +133,25 @@ async def test_a_secret_is_told_of_when_it_is_set_and_when_an_agent_gets_it(worl
     assert CANARY not in str(await rows(world))
 
 
+async def test_an_address_that_is_a_credential_is_told_of_when_somebody_is_shown_it(world: World) -> None:
+    answer = await world.http.post(
+        "/v1/jobs", json={"name": "backup", "schedule": {"cron": "0 3 * * *"}, "watched": {"grace": "5m"}}
+    )
+    assert answer.status_code == 201, answer.text
+    job_id = answer.json()["jobs"][0]["id"]
+    run = (await world.http.post(f"/v1/jobs/{await submitted(world)}/run")).json()["id"]
+    shown = [
+        (await world.http.get(f"/v1/jobs/{job_id}/ping")).json()["path"],
+        (await world.http.get(f"/v1/runs/{run}/callbacks/paid")).json()["path"],
+    ]
+    await world.http.get(f"/v1/jobs/{job_id}/ping")
+    found = [(row.operation, row.kind, row.subject, row.who) for row in await rows(world, outcome="read")]
+    ping = ("GET /v1/jobs/{job_id}/ping", "job", str(job_id), "local")
+    assert found == [ping, ("GET /v1/runs/{run_id}/callbacks/{name}", "run", str(run), "local"), ping]
+    everything = str(await rows(world))
+    assert [path for path in shown if path.rpartition("/")[2] in everything] == []
+
+
 async def test_a_password_in_a_job_is_left_out_of_what_changed(world: World) -> None:
     job_id = await submitted(world)
     answer = await world.http.put(

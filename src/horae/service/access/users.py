@@ -2,7 +2,8 @@
 
 What must stay true:
 - Who runs the installation (an admin of all organisations, or the user of a server on loopback) makes and disables
-  users, and makes organisations. Admins of an organisation say who its members are, and what these may do.
+  users, makes organisations, and says who is in which. Admins of an organisation say what its members may do, and take
+  them out; of who is no member they learn nothing.
 - An organisation keeps an admin: the last one is not taken out (E_LAST_OWNER).
 - A user's name is given once, and never that of somebody who owns tokens without an account: it would inherit jobs.
 - Whoever is disabled is refused with all sessions and tokens, here at once, on other nodes within CACHE_SECONDS.
@@ -159,18 +160,16 @@ class Users:
 
     async def add_member(self, org: int, name: str, role: Role, who: Principal) -> None:
         """Nobody gives, or takes from somebody, more than is theirs."""
-        await self._refuse_without_admin(org, who)
-        user = await self._named(name)
+        user = await self._member(org, name, who)
         _refuse_more(role, who)
         _refuse_more(user.roles.get(org), who)
         deeds.note_change({"role": user.roles.get(org)}, {"role": role})
-        await self._store.put_member(org, user.id, role)
+        await self._store.put_member(org, user.id, role, await self._store.now())
         self._access.doubt_user(user.id)
         log.info("member.added", org=org, user=name, role=role, by=who.name)
 
     async def remove_member(self, org: int, name: str, who: Principal) -> None:
-        await self._refuse_without_admin(org, who)
-        user = await self._named(name)
+        user = await self._member(org, name, who)
         _refuse_more(user.roles.get(org), who)
         deeds.note_change({"role": user.roles.get(org)}, None)
         if not await self._store.drop_member(org, user.id, unless_last=not who.is_local):
@@ -181,6 +180,20 @@ class Users:
             )
         self._access.doubt_user(user.id)
         log.info("member.removed", org=org, user=name, by=who.name)
+
+    async def _member(self, org: int, name: str, who: Principal) -> User:
+        """Return whom somebody may take in or out. Only who runs the installation takes in others than are members: to
+        an admin of an organisation somebody of another and somebody who is not there are the same."""
+        await self._refuse_without_admin(org, who)
+        if await self.runs_installation(who):
+            return await self._named(name)
+        user = await self._store.find_user(name)
+        if user is None or org not in user.roles:
+            raise NotFound(
+                f"organisation {org} has no member {name!r}",
+                hint="`horae orgs members` lists them; who runs the installation adds others",
+            )
+        return user
 
     # ── who may ──
 
