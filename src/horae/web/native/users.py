@@ -38,7 +38,7 @@ class Users:
                errors=(409,), needs=needs, is_dangerous=True),
             op("GET", orgs, self.list_orgs, "users", "List organisations", "OrganisationPage"),
             op("POST", orgs, self.create_org, "users", "Make an organisation", "Organisation", 201,
-               body=http.Body("OrganisationRequest", {"name": "data"}), errors=(409,), needs=needs),
+               body=http.Body("OrganisationRequest", {"name": "data"}), errors=(409,), needs=needs, is_dangerous=True),
             op("GET", members, self.list_members, "users", "List the members of an organisation", "MemberPage",
                needs=needs),
             op("PUT", f"{members}/{{name}}", self.add_member, "users", "Make a user a member", status=204,
