@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from horae import schemas
 from horae.core.model import RunFilter
+from horae.core.roles import Permission
 from horae.core.time import moments
 from horae.service import Services
 from horae.web import http, render
@@ -43,7 +44,7 @@ class OverviewPage:
         self._looking = asyncio.Lock()
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/", self.show, "pages", "The overview page", HTML)]
+        return [http.Operation("GET", "/", self.show, "pages", "The overview page", HTML, needs=Permission.READ)]
 
     async def show(self, request: http.Request) -> http.Answer:
         """Everybody who sees the same is served by one look, however many have the page open."""
