@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from horae.core import model
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http, params, render
 from horae.web.pages import filters
@@ -38,7 +39,11 @@ class RunsPage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/runs", self.show, "pages", "The page of runs", HTML, params=ASKED)]
+        return [
+            http.Operation(
+                "GET", "/runs", self.show, "pages", "The page of runs", HTML, params=ASKED, needs=Permission.READ
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         args, now = request.args, await self._jobs.now()

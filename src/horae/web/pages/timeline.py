@@ -11,6 +11,7 @@ from markupsafe import Markup
 from horae.core.insight.arrivals import Window
 from horae.core.insight.timeline import Bar
 from horae.core.model import SECOND, Moment
+from horae.core.roles import Permission
 from horae.core.time import moments
 from horae.service import Services
 from horae.service.insight.timelines import Row, Timeline, Timelines
@@ -65,7 +66,11 @@ class TimelinePage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/timeline", self.show, "pages", "The timeline page", HTML, params=_ASKED)]
+        return [
+            http.Operation(
+                "GET", "/timeline", self.show, "pages", "The timeline page", HTML, params=_ASKED, needs=Permission.READ
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         args, now, zone = dict(request.args), await self._jobs.now(), self._shell.zone_of(request)
