@@ -59,7 +59,7 @@ async function look() {
 
 // Nothing changes on the page of a run that has ended, and run.js sees to one without tasks and questions.
 function lookSoon() {
-  const isOver = document.querySelector("[data-clock=finished_at]").textContent !== "–";
+  const isOver = document.querySelector("[data-clock=finished_at]").textContent.trim() !== "–";
   if (!isOver && document.querySelector("#tasks, [data-question]")) setTimeout(look, EVERY_MS);
 }
 

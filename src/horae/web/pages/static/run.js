@@ -1,7 +1,7 @@
 // Follows one run by server-sent events: its state, how far it is, and that its log has grown (log.js reads it).
 
 import { get } from "./api.js";
-import { badge, byId } from "./dom.js";
+import { badge, byId, make, when } from "./dom.js";
 import { clock } from "./words.js";
 
 const { run: id } = byId("run").dataset;
@@ -15,12 +15,13 @@ function mark(word, className) {
 }
 
 // Parts that only a server draws well are read again when the state has changed.
-let shownState = byId("run").dataset.state;
+let shown = `${byId("run").dataset.state} ${byId("run").dataset.attempt}`;
 async function redraw() {
   const page = new DOMParser().parseFromString(await get(location.pathname + location.search, { headers: { accept: "text/html" } }), "text/html");
-  for (const name of ["acts", "waterfall", "why", "came"]) {
+  for (const name of ["acts", "waterfall", "attempts", "why", "came"]) {
     const found = page.getElementById(name);
     if (found && byId(name)) byId(name).replaceWith(found);
+    else if (found && name === "attempts") byId("waterfall").after(found); // there was one until now
   }
 }
 
@@ -45,10 +46,12 @@ function share(progress) {
 }
 
 function show(run) {
-  if (run.state !== shownState) {
-    shownState = run.state;
+  const now = `${run.state} ${run.attempt}`;
+  if (now !== shown) {
+    shown = now;
     redraw().catch(() => {}); // the mark says that the server is away
   }
+  if (run.state === "running") grown(run.attempt);
   byId("state").replaceChildren(...badge(run.state));
   byId("message").textContent = run.message;
   byId("message").hidden = !run.message;
@@ -63,21 +66,21 @@ function show(run) {
   }
   for (const place of document.querySelectorAll("[data-clock]")) {
     const moment = run[place.dataset.clock];
-    place.textContent = clock(moment);
+    place.replaceChildren(...(moment ? [when(moment), " ", make("small", { textContent: clock(moment) })] : ["–"]));
   }
   const late = run.late_ms;
   document.querySelector("[data-span]").textContent =
     late === null ? "–" : Math.abs(late) < 1000 ? `${late} ms` : `${(late / 1000).toFixed(1)} s`;
 }
 
-const grown = () => document.dispatchEvent(new Event("horae-log"));
-source.addEventListener("log", grown);
+const grown = (attempt) => document.dispatchEvent(new CustomEvent("horae-log", { detail: { attempt } }));
+source.addEventListener("log", (event) => grown(JSON.parse(event.data).attempt));
 source.addEventListener("state", (event) => show(JSON.parse(event.data)));
 source.addEventListener("end", (event) => {
   source.close();
   show(JSON.parse(event.data));
   byId("quiet").textContent = "No output.";
-  grown();
+  grown(JSON.parse(event.data).attempt);
   mark("ended", "held");
 });
 source.addEventListener("open", () => mark("live", ""));
