@@ -73,6 +73,17 @@ async def test_the_page_of_a_run_shows_its_time_attempts_data_and_what_may_be_do
     assert 'data-post="/v1/runs' not in text  # what has ended is not cancelled
 
 
+async def test_the_page_of_a_run_says_how_long_ago_it_was_and_where_all_of_its_data_is(world: World) -> None:
+    job_id = await make(world)
+    for length, is_cut in ((100, False), (30_000, True)):
+        run = await world.jobs.run_now(job_id, data={"text": "x" * length})
+        await (await world.take(run.id)).end(State.SUCCEEDED)
+        text = await page(world, f"/runs/{run.id}")
+        assert (f'href="/v1/runs/{run.id}">All of it<' in text) is is_cut
+        for field in ("due_at", "started_at", "finished_at"):
+            assert re.search(rf'data-clock="{field}">\s*<time datetime="2027[^"]*" data-away title="\w', text), field
+
+
 async def test_runs_are_filtered_by_their_address_and_its_empty_fields_say_nothing(world: World) -> None:
     good, bad = await make(world, "good one"), await make(world, "bad one")
     ended = await fail(world, bad)

@@ -330,7 +330,7 @@ class Insight:
                 return
             await self._files.changed(self._files.ref(run.id, run.attempt, run.fence))
             before, run = run, await self._run(run_id)
-            if (run.state, run.progress) != (before.state, before.progress):
+            if (run.state, run.attempt, run.progress) != (before.state, before.attempt, before.progress):
                 yield LogSlice(b"", offset, offset, run, attempt)
 
     async def _run(self, run_id: int) -> Run:

@@ -23,12 +23,17 @@ MOST_TEXT = 20_000  # characters of data and result that are shown
 _ASKED = (params.number("attempt", "Whose log is shown; the latest if not given.", 1, 2**31 - 1),)
 
 
-def _text(value: Any) -> str:
-    """Return data as people read it; none is empty."""
-    if value is None:
-        return ""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
+class Text(NamedTuple):
+    """Data as people read it."""
+
+    shown: str
+    is_cut: bool = False  # there is more
+
+
+def _text(value: Any) -> Text:
+    """Return data as text; none is empty."""
+    text = "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)
+    return Text(text[:MOST_TEXT], len(text) > MOST_TEXT)
 
 
 def _drawn(run_id: int, spec: model.Json, tally: TaskTally, asking: Collection[str]) -> Drawing:

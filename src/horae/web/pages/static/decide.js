@@ -58,7 +58,7 @@ async function look() {
 }
 
 // Nothing changes on the page of a run that has ended, and run.js sees to one without tasks and questions.
-const isOver = () => document.querySelector("[data-clock=finished_at]").textContent !== "–";
+const isOver = () => document.querySelector("[data-clock=finished_at]").textContent.trim() !== "–";
 if (!isOver() && document.querySelector("#tasks, [data-question]")) {
   follow(({ kinds }) => kinds.some((kind) => kind.startsWith("run.")), look, EVERY_MS);
 }

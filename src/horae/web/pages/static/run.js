@@ -1,17 +1,18 @@
 // Follows one run: its state, how far it is, and that its log has grown (log.js reads it).
 
 import { get } from "./api.js";
-import { badge, byId } from "./dom.js";
+import { badge, byId, make, when } from "./dom.js";
 import { followRun } from "./stream.js";
 import { clock } from "./words.js";
 
 // Parts that only a server draws well are read again when the state has changed.
-let shownState = byId("run").dataset.state;
+let shown = `${byId("run").dataset.state} ${byId("run").dataset.attempt}`;
 async function redraw() {
   const page = new DOMParser().parseFromString(await get(location.pathname + location.search, { headers: { accept: "text/html" } }), "text/html");
-  for (const name of ["acts", "waterfall", "why", "came"]) {
+  for (const name of ["acts", "waterfall", "attempts", "why", "came"]) {
     const found = page.getElementById(name);
     if (found && byId(name)) byId(name).replaceWith(found);
+    else if (found && name === "attempts") byId("waterfall").after(found); // there was one until now
   }
 }
 
@@ -36,8 +37,9 @@ function share(progress) {
 }
 
 function show(run) {
-  if (run.state !== shownState) {
-    shownState = run.state;
+  const now = `${run.state} ${run.attempt}`;
+  if (now !== shown) {
+    shown = now;
     redraw().catch(() => {}); // the mark says that the server is away
   }
   byId("state").replaceChildren(...badge(run.state));
@@ -54,7 +56,7 @@ function show(run) {
   }
   for (const place of document.querySelectorAll("[data-clock]")) {
     const moment = run[place.dataset.clock];
-    place.textContent = clock(moment);
+    place.replaceChildren(...(moment ? [when(moment), " ", make("small", { textContent: clock(moment) })] : ["–"]));
   }
   const late = run.late_ms;
   document.querySelector("[data-span]").textContent =
@@ -62,22 +64,23 @@ function show(run) {
 }
 
 let grownTo; // attempt and size of the log that log.js was told of
-function grow(to) {
-  if (grownTo !== to) document.dispatchEvent(new Event("horae-log"));
+function grow(attempt, size) {
+  const to = `${attempt}:${size}`;
+  if (grownTo !== to) document.dispatchEvent(new CustomEvent("horae-log", { detail: { attempt } }));
   grownTo = to;
 }
 
-function end() {
+function end(attempt) {
   const live = byId("live");
   [live.className, live.textContent, live.dataset.ended] = ["pulse end held", "ended", ""];
   byId("quiet").textContent = "No output.";
-  document.dispatchEvent(new Event("horae-log"));
+  document.dispatchEvent(new CustomEvent("horae-log", { detail: { attempt } }));
 }
 
 if (!("ended" in byId("live").dataset)) {
   followRun(Number(byId("run").dataset.run), ({ run, attempt, log_size: size }) => {
     show(run);
-    grow(`${attempt}:${size}`);
-    if (run.finished_at) end();
+    grow(attempt, size);
+    if (run.finished_at) end(attempt);
   });
 }
