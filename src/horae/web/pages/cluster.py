@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from horae.core import model
-from horae.core.members import is_for
+from horae.core.identity import Principal
+from horae.core.members import is_for, owner_of
 from horae.core.model import SEGMENTS
+from horae.core.rights import may
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http, render
 from horae.web.pages.shell import HTML, Shell
@@ -25,7 +28,7 @@ class ClusterPage:
     async def show(self, request: http.Request) -> http.Answer:
         segments = await self._insight.segments()
         leader, term = await self._insight.leader(), await self._insight.leader_term()
-        org = http.principal(request).bound_to
+        who, org = http.principal(request), http.principal(request).bound_to
         nodes = [node for node in await self._insight.nodes() if is_for(node, org)]
         where = model.RunFilter(states=(model.State.RUNNING,), org=org)
         running = (await self._jobs.list_runs(where, None, SHOWN_RUNS)).items
@@ -38,5 +41,10 @@ class ClusterPage:
         cells = [(number, *segments.get(number, ("", 0))) for number in range(SEGMENTS)]
         return self._shell.page(
             request, "cluster.html", nodes=render.nodes(nodes, segments), leader=leader and leader.name, term=term,
-            doing=doing, cells=cells, colours=colours,
+            doing=doing, cells=cells, colours=colours, ours={node.name for node in nodes if _may_change(who, node)},
         )  # fmt: skip
+
+
+def _may_change(who: Principal, node: model.Node) -> bool:
+    """Return whether somebody may cordon a node, and the like: those of the installation are for who has that."""
+    return may(who, Permission.NODES) and (owner_of(node) is not None or may(who, Permission.CLUSTER))
