@@ -133,9 +133,13 @@ class Handlers:
 
     def __init__(self) -> None:
         self.schemas: dict[str, Any] = {}
+        self.results: dict[str, Any] = {}
 
     async def load(self, names: Collection[str]) -> dict[str, Any]:
         return {name: self.schemas[name] for name in names if name in self.schemas}
+
+    async def load_result(self, name: str) -> dict[str, Any] | None:
+        return self.results.get(name)
 
 
 class World:

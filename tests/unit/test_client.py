@@ -9,6 +9,7 @@ import os
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,29 @@ def test_answers_have_attributes(twin: Twin, api: Fake) -> None:
     assert (run.id, run.state, run.attempts) == (42, "succeeded", [])
     assert isinstance(run, schemas.RunDetail)
     assert [job.triggers[0].description for job in jobs.items] == ["at 02:00 every day"]
+
+
+@dataclass
+class Total:
+    price: int
+
+
+def test_the_result_of_a_run_that_is_waited_for_is_of_the_type_that_is_given(twin: Twin, api: Fake) -> None:
+    api.get("/v1/runs/42", {**RUN, "attempts": [], "result": {"price": 3}})
+    with twin(api.url) as client:
+        assert client.wait(42, result=Total).result == Total(3)
+        assert client.wait(42).result == {"price": 3}
+        assert client.json.wait(42, result=Total)["result"] == {"price": 3}
+
+
+def test_a_result_of_another_form_is_refused_and_that_of_a_failure_left_alone(twin: Twin, api: Fake) -> None:
+    api.get("/v1/runs/42", {**RUN, "attempts": [], "result": {"price": "x"}})
+    with twin(api.url) as client, pytest.raises(Invalid, match='expected int, got "x"') as caught:
+        client.wait(42, result=Total)
+    assert (caught.value.code, caught.value.path) == ("E_RESULT", "result.price")
+    api.get("/v1/runs/42", {**RUN, "attempts": [], "state": "failed"})
+    with twin(api.url) as client:
+        assert client.wait(42, result=Total).result is None
 
 
 def test_fields_of_a_newer_server_are_left_out_of_types_and_kept_in_json(twin: Twin, api: Fake) -> None:

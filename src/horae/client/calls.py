@@ -349,8 +349,8 @@ def run(run_id: int) -> Call[RunDetail]:
     return get(f"/v1/runs/{run_id}", has="id")
 
 
-def wait(run_id: int) -> Call[RunDetail]:
-    """Return the run, once it has ended."""
+def wait(run_id: int, *, result: Any = None) -> Call[RunDetail]:
+    """Return the run, once it has ended; its `result` as the type that is given, if it succeeded."""
 
     def steps() -> Steps:
         seconds = 0.05
@@ -362,7 +362,7 @@ def wait(run_id: int) -> Call[RunDetail]:
             yield Pause(seconds)
             seconds = min(1.0, seconds * 1.5)
 
-    return Call(steps)
+    return Call(steps, result=result)
 
 
 def is_terminal(state: str) -> bool:
