@@ -85,7 +85,12 @@ async def test_a_run_that_has_not_ended_keeps_its_organisation(world: World) -> 
 
 async def test_the_first_organisation_and_that_of_all_stay(world: World) -> None:
     root = await installer(world)
-    for method, path, body in (("DELETE", "1", None), ("DELETE", "*", None), ("PATCH", "*", {"name": "all"})):
+    for method, path, body in (
+        ("DELETE", "1", None),
+        ("DELETE", "*", None),
+        ("PATCH", "*", {"name": "all"}),
+        ("PATCH", "1", {"name": "first"}),
+    ):
         assert (await root.ask(method, f"/v1/orgs/{path}", body, 409))["code"] == "E_ORG_KEPT"
 
 

@@ -145,6 +145,8 @@ class Users:
         """`changes` are those of name, most_waiting and most_jobs that shall be another."""
         before = await self._organisation(org, who, "change organisations")
         if "name" in changes:
+            if org == DEFAULT_ORG:  # settings speak of it by its name
+                raise Conflict(f"{before.name} is the first organisation, and keeps its name", code="E_ORG_KEPT")
             _refuse_bad_org_name(changes["name"])
         wanted = replace(before, **changes)
         deeds.note(subject=before.name)

@@ -6,10 +6,11 @@ from typing import Any
 
 from horae import schemas
 from horae.core.fields import Fields, shown
+from horae.core.foreign_permissions import LONGEST, read_any_role
 from horae.core.identity import UserKind
 from horae.core.model import DEFAULT_ORG
 from horae.core.policy.queues import MOST
-from horae.core.roles import LONGEST, ROLE_WORDS, Permission, Role, read_role
+from horae.core.roles import ROLE_WORDS, Permission, Role
 from horae.service import Services
 from horae.service.access.users import INVITE_SECONDS, PAGE
 from horae.web import http, params, render
@@ -180,6 +181,6 @@ def _role(fields: Fields) -> Role | None:
     text = fields.text("role", LONGEST)
     if text is None:
         return None
-    if (role := read_role(text)) is None:
+    if (role := read_any_role(text)) is None:
         fields.fault("role", "E_ENUM", f"must be {ROLE_WORDS}, got {shown(text)}")
     return role
