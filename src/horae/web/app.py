@@ -9,7 +9,7 @@ as much at start as everything else together.
 
 What must stay true:
 - A request that fails a check reaches no endpoint.
-- What changes anything declares which permission it needs, or the process does not start.
+- What is not open declares which permission it needs, or the process does not start.
 - Everybody needs a token, whatever the address: of a user, unless the row says of an agent; only what a row declares
   open (health) answers strangers. On a server that listens on loopback only, the user who runs it needs none
   (`free_pass`; peers.py tells whose a connection is), unless a proxy passed the request on: a Host that is not

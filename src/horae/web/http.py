@@ -485,7 +485,7 @@ class Operation:
     is_lenient: bool = False  # of another system's contract: what its clients send beyond our rules is ignored
     is_dangerous: bool = False  # a browser's user must have proved to be there a few minutes ago
     shows_secret: bool = False  # the answer has what lets others act: as dangerous, and the audit log tells who read it
-    needs: Permission | None = None  # what who asks must be allowed to do; None, of what only reads: to read
+    needs: Permission | None = None  # what who asks must be allowed to do; None where it is open
 
     @property
     def needs_proof(self) -> bool:
@@ -493,7 +493,7 @@ class Operation:
 
     @property
     def needed(self) -> Permission:
-        if self.needs is None and self.method != "GET" and not self.is_open:
+        if self.needs is None and not self.is_open:
             raise ValueError(f"{self.method} {self.path} does not declare which permission it needs")
         return self.needs or Permission.READ
 

@@ -36,7 +36,7 @@ class Users:
             op("POST", f"{user}/link", self.link, "users", "Let a user of a provider be this one", status=204,
                body=http.Body("LinkRequest", {"issuer": "https://id.example.org", "subject": "248289761001"}),
                errors=(409,), needs=needs, is_dangerous=True),
-            op("GET", orgs, self.list_orgs, "users", "List organisations", "OrganisationPage"),
+            op("GET", orgs, self.list_orgs, "users", "List organisations", "OrganisationPage", needs=Permission.READ),
             op("POST", orgs, self.create_org, "users", "Make an organisation", "Organisation", 201,
                body=http.Body("OrganisationRequest", {"name": "data"}), errors=(409,), needs=needs, is_dangerous=True),
             op("GET", members, self.list_members, "users", "List the members of an organisation", "MemberPage",
