@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 import ssl
 import stat
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,26 @@ def test_a_certificate_that_cannot_be_served_with_is_refused_before_anything_is_
 
     assert (done.returncode, "error[E_TLS]" in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_S41_what_commands_write_to_a_database_without_a_server_has_its_rows(tmp_path: Path):
+    secret = run(tmp_path, "token", "create", "ann", "--data", "data").stdout.strip()
+    run(tmp_path, "token", "revoke", "1", "--data", "data")
+    link = run(tmp_path, "admin", "create", "root", "--data", "data").stdout.strip()
+    run(tmp_path, "token", "list", "--data", "data")
+    assert run(tmp_path, "admin", "create", "root", "--data", "data", check=False).returncode != 0  # it is there
+
+    with closing(sqlite3.connect(tmp_path / "data" / "horae.db")) as database:
+        rows = database.execute("SELECT who, operation, kind, subject, outcome FROM audit ORDER BY id").fetchall()
+        everything = str(database.execute("SELECT * FROM audit").fetchall())
+    assert rows == [
+        ("local", "horae token create", "token", "1", "done"),
+        ("local", "horae token revoke", "token", "1", "done"),
+        ("local", "horae admin create", "user", "root", "done"),
+        ("local", "horae admin invite", "user", "root", "done"),
+    ]
+    assert secret.rpartition("_")[2] not in everything
+    assert link.rpartition("_")[2] not in everything
 
 
 # ── a server that others reach ──

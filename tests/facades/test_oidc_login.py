@@ -18,6 +18,7 @@ import pytest
 from joserfc import jwk, jwt
 
 from horae.contracts import CONTRACTS
+from horae.core.audit import AuditFilter
 from horae.core.identity import LOCAL
 from horae.core.model import SECOND
 from horae.core.roles import Role
@@ -260,6 +261,38 @@ async def test_S37_a_provider_that_did_not_ask_though_it_was_told_to_is_refused(
     assert (await acts(far)).status_code == 201
     world.clock.advance(PROVEN_SECONDS)
     problem_of(await acts(far), 401, "E_REAUTH")
+
+
+# ── what the provider changes ──
+
+
+async def told(world: World, **where: Any) -> list[tuple[str, str, str, int, Any]]:
+    found = await world.store.list_audit(AuditFilter(**where), None, 100)
+    return [(row.who, row.action, row.subject, row.org, json.loads(row.change or "null")) for row in reversed(found)]
+
+
+@BOTH
+async def test_S41_what_a_provider_makes_and_changes_of_users_is_told(
+    far: httpx.AsyncClient, issuer: Issuer, world: World
+) -> None:
+    issuer.grant = {"refresh_token": "refresh-one"}
+    await log_in(far, issuer)
+    made = {"email": [None, "ann@example.org"], "kind": [None, "person"], "role in 1": [None, "editor"]}
+    first = (issuer.issuer, "users.write", "ann", 1, made)
+    assert await told(world, kind="user") == [first]
+    await log_in(far, issuer)
+    assert await told(world, kind="user") == [first]  # it said the same
+    issuer.groups = ["admins"]
+    await log_in(far, issuer)
+    now_admin = {"role in *": [None, "admin"], "role in 1": ["editor", None]}
+    assert (await told(world, kind="user"))[1:] == [(issuer.issuer, "users.write", "ann", 1, now_admin)]
+    issuer.groups = ["data", "admins"]
+    world.clock.advance(60)
+    assert (await far.get("/v1/me")).status_code == 200  # the session is renewed
+    again = {"role in 1": [None, "editor"]}
+    assert (await told(world, kind="user"))[2:] == [(issuer.issuer, "users.write", "ann", 1, again)]
+    sessions = await told(world, kind="session")
+    assert [who for who, *_ in sessions] == ["ann"] * 3
 
 
 # ── F-23: who is who ──

@@ -169,7 +169,7 @@ class World:
         local_node = self._local_node()
         access = Access(store, clock)
         users = Users(store, access)
-        self.logins = Logins(store, clock, access, users, keys=keys)
+        self.logins = Logins(store, clock, access, users, self.audit, keys=keys)
         self.services = Services(
             self.jobs,
             insight,

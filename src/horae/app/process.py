@@ -37,7 +37,9 @@ from horae.ports.store.inbox import InboxGrants
 from horae.ports.work import Sandboxes
 from horae.service.access import Access
 from horae.service.access.users import Users
+from horae.service.audit import Audit
 from horae.service.jobs.declarations import Declarations
+from horae.service.metrics import Metrics
 from horae.stores.postgres import PostgresStore
 from horae.tls import server_context
 from horae.web.app import Gate, create_app
@@ -138,17 +140,17 @@ async def _require_login(config: Config, access: Access) -> None:
 
 
 @asynccontextmanager
-async def local_access(config: Config) -> AsyncIterator[Access]:
-    """The tokens of a database without a server: the first one is made before anything listens."""
+async def local_access(config: Config) -> AsyncIterator[tuple[Access, Audit]]:
+    """The tokens of a database without a server, and its audit log: the first one is made before anything listens."""
     async with _opened(config, "a `horae token` command") as (store, clock):
-        yield Access(store, clock)
+        yield Access(store, clock), Audit(store, clock, Metrics())
 
 
 @asynccontextmanager
-async def local_users(config: Config) -> AsyncIterator[Users]:
+async def local_users(config: Config) -> AsyncIterator[tuple[Users, Audit]]:
     """The users of a database without a server, as with tokens."""
     async with _opened(config, "a `horae admin` command") as (store, clock):
-        yield Users(store, Access(store, clock))
+        yield Users(store, Access(store, clock)), Audit(store, clock, Metrics())
 
 
 @asynccontextmanager

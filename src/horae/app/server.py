@@ -269,7 +269,7 @@ class App:
         users = Users(self.store, access)
         self.provider = make_provider(self.config, self.clock)
         logins = Logins(
-            self.store, self.clock, access, users, keys=self._keys, provider=self.provider,
+            self.store, self.clock, access, users, self.audit, keys=self._keys, provider=self.provider,
             rules=[RoleRule(*rule) for rule in self.config.oidc_roles],
         )  # fmt: skip
         return users, logins, Devices(self.store, self.clock, access)

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from horae.client import Client
+    from horae.core.audit import Deed
     from horae.service.access import Access
+    from horae.service.audit import Audit
 
 Json = dict[str, Any]
 
@@ -267,7 +269,7 @@ async def _tokens(session: Session, flags: dict[str, str], config_file: str | No
         config = load_settings(flags, config_file, session.screen)
         tokens: Tokens
         try:
-            tokens = LocalTokens(await stack.enter_async_context(local_access(config)))
+            tokens = LocalTokens(*await stack.enter_async_context(local_access(config)))
         except ConfigError as error:
             tokens = (await stack.enter_async_context(client_of(session, holder_of(error)))).json
         yield tokens
@@ -304,18 +306,27 @@ def holder_of(error: ConfigError) -> str:
     return found[1]
 
 
+def own_deed(command: str, action: str, kind: str, subject: str = "") -> Deed:
+    """Return what the audit log tells of a command that writes to the database itself."""
+    from horae.core.audit import Deed
+    from horae.core.identity import OPERATOR
+
+    return Deed(OPERATOR, via=OPERATOR, action=action, operation=command, kind=kind, subject=subject)
+
+
 class LocalTokens:
     """The client's calls, on a database that no server holds."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, access: Access, audit: Audit) -> None:
+        self._access, self._audit = access, audit
 
     async def create_token(self, name: str, **wanted: Any) -> Json:
         from horae.service.access.wanted import parse_token
         from horae.web import render
 
         asked = parse_token({"name": name, **{field: value for field, value in wanted.items() if value is not None}})
-        token, text = await self._access.issue(asked)
+        async with self._audit.watch(own_deed("horae token create", "tokens.write", "token")):
+            token, text = await self._access.issue(asked)
         return render.plain(render.new_token(token, self._access.state_of(token), text))
 
     async def tokens(self) -> Json:
@@ -326,4 +337,5 @@ class LocalTokens:
         return render.plain(schemas.TokenPage(items))
 
     async def revoke_token(self, token_id: int) -> None:
-        await self._access.revoke(token_id)
+        async with self._audit.watch(own_deed("horae token revoke", "tokens.write", "token", str(token_id))):
+            await self._access.revoke(token_id)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import click
 
-from horae.cli.cluster.tokens import client_of, holder_of, refuse_both
+from horae.cli.cluster.tokens import client_of, holder_of, own_deed, refuse_both
 from horae.cli.local import ConfigFile, load_settings
 from horae.cli.options import Argument, Option
 from horae.cli.screen import Cell, clean, local_time
@@ -21,6 +21,7 @@ from horae.errors import ConfigError
 
 if TYPE_CHECKING:
     from horae.service.access.users import Users
+    from horae.service.audit import Audit
 
 Json = dict[str, Any]
 
@@ -125,8 +126,8 @@ async def _accounts(session: Session, flags: dict[str, str], config_file: str | 
         config = load_settings(flags, config_file, session.screen)
         accounts: Accounts
         try:
-            users = await stack.enter_async_context(local_users(config))
-            accounts = LocalAccounts(users, config.public_url or config.address)
+            users, audit = await stack.enter_async_context(local_users(config))
+            accounts = LocalAccounts(users, audit, config.public_url or config.address)
         except ConfigError as error:
             accounts = (await stack.enter_async_context(client_of(session, holder_of(error)))).json
         yield accounts
@@ -135,8 +136,8 @@ async def _accounts(session: Session, flags: dict[str, str], config_file: str | 
 class LocalAccounts:
     """The client's calls, on a database that no server holds."""
 
-    def __init__(self, users: Users, place: str) -> None:
-        self._users, self._place = users, place
+    def __init__(self, users: Users, audit: Audit, place: str) -> None:
+        self._users, self._audit, self._place = users, audit, place
 
     async def create_user(self, name: str, *, org: str | None, role: str | None) -> Json:
         from horae.core import identity, roles
@@ -144,13 +145,15 @@ class LocalAccounts:
 
         found = await self._users.find_organisation(org or "default", identity.LOCAL)
         given = {found: roles.Role(role)} if role else {}
-        return render.plain(render.user(await self._users.create(name, identity.LOCAL, roles=given)))
+        async with self._audit.watch(own_deed("horae admin create", "users.write", "user", name)):
+            return render.plain(render.user(await self._users.create(name, identity.LOCAL, roles=given)))
 
     async def invite_user(self, name: str) -> Json:
         from horae.core.identity import LOCAL
         from horae.service.access.users import INVITE_SECONDS
 
-        user, text = await self._users.invite(name, LOCAL)
+        async with self._audit.watch(own_deed("horae admin invite", "users.write", "user", name)):
+            user, text = await self._users.invite(name, LOCAL)
         return {"user": user.name, "link": f"{self._place}/login/invite/{text}", "expires_in": round(INVITE_SECONDS)}
 
 

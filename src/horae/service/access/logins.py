@@ -22,9 +22,10 @@ from typing import Protocol
 
 import structlog
 
+from horae.core.audit import Deed
 from horae.core.identity import EVERYWHERE, Session, User, UserKind
-from horae.core.model import SECOND, Moment
-from horae.core.roles import Role, greatest
+from horae.core.model import DEFAULT_ORG, SECOND, Moment
+from horae.core.roles import Permission, Role, greatest
 from horae.errors import ConfigError, Conflict, Denied, Malformed, Unauthenticated, Unavailable
 from horae.ports import deeds
 from horae.ports.clock import Clock
@@ -40,6 +41,7 @@ from horae.service.access.passwords import Passwords, refuse_weak
 from horae.service.access.sessions import PROVEN_SECONDS, Origin, Vouched
 from horae.service.access.throttle import Throttle
 from horae.service.access.users import Users
+from horae.service.audit import Audit
 
 REFRESH_LEAST, REFRESH_MOST = 10.0, 3600.0  # seconds between two questions to the provider
 RACES = 5  # for the name of a new user
@@ -70,10 +72,10 @@ class Begun:
 
 class Logins:
     def __init__(
-        self, store: LoginStore, clock: Clock, access: Access, users: Users, *, keys: Keys | None = None,
+        self, store: LoginStore, clock: Clock, access: Access, users: Users, audit: Audit, *, keys: Keys | None = None,
         provider: IdentityProvider | None = None, rules: Sequence[RoleRule] = (),
     ) -> None:  # fmt: skip
-        self._store, self._clock, self._access, self._users = store, clock, access, users
+        self._store, self._clock, self._access, self._users, self._audit = store, clock, access, users, audit
         self._keys, self.provider, self._rules = keys, provider, rules
         self._passwords, self._throttle = Passwords(), Throttle(clock)
         access.sessions.renew = self.renew
@@ -223,23 +225,35 @@ class Logins:
 
     async def _known(self, claims: Claims) -> User:
         """Return the user of a provider, made when it first comes, with the roles that its claims give."""
-        user = await self._store.find_identity(claims.issuer, claims.subject) or await self._new(claims)
+        deed = Deed(claims.issuer, action=Permission.USERS, operation="login by a provider", kind="user")
+        with deeds.apart():  # the login itself has a row of its own
+            async with self._audit.watch(deed):
+                return await self._synced(claims, deed)
+
+    async def _synced(self, claims: Claims, deed: Deed) -> User:
+        """What the provider changes of a user is its deed; nothing is, where it said the same before."""
+        roles = await self._roles(claims.groups)
+        user = await self._store.find_identity(claims.issuer, claims.subject) or await self._new(claims, roles)
         if user.disabled_at is not None:
             raise Denied(f"{user.name} is disabled here", code="E_DISABLED", hint="ask an admin")
-        await self._store.sync_members(
-            user.id, claims.issuer, await self._roles(claims.groups), await self._store.now()
-        )
+        await self._store.sync_members(user.id, claims.issuer, roles, await self._store.now())
         if claims.email != user.email:
             await self._store.set_email(user.id, claims.email)
         self._access.doubt_user(user.id)
         again = await self._store.get_user(user.id)
         assert again is not None, "users are never deleted"
+        if deed.rows == 0:
+            deed.is_void = again.roles == user.roles
+            deeds.note(subject=user.name, org=_org_of_change(user.roles, again.roles))
+            deeds.note_change(_told(user.roles), _told(again.roles))
         return again
 
-    async def _new(self, claims: Claims) -> User:
+    async def _new(self, claims: Claims, roles: Mapping[int, Role]) -> User:
         now: Moment = await self._store.now()
         for _ in range(RACES):
             name = await self._users.free_name(claims.name or claims.email)
+            deeds.note(subject=name, org=_org_of_change({}, roles))
+            deeds.note_change(None, {"kind": UserKind.PERSON, "email": claims.email or None, **_told(roles)})
             made = await self._store.add_user(
                 User(0, name, created_at=now, email=claims.email), (claims.issuer, claims.subject)
             )
@@ -267,6 +281,16 @@ class Logins:
                 "this server has no identity provider", code="E_NO_IDP", hint="set oidc_issuer and oidc_client_id"
             )
         return self.provider
+
+
+def _told(roles: Mapping[int, Role]) -> dict[str, Role]:
+    return {f"role in {org or '*'}": role for org, role in roles.items()}
+
+
+def _org_of_change(before: Mapping[int, Role], after: Mapping[int, Role]) -> int:
+    """Return whose admins are told of a change of roles: those of the one organisation that it is about, if any."""
+    changed = {org for org in {*before, *after} if before.get(org) is not after.get(org)}
+    return changed.pop() if len(changed) == 1 and EVERYWHERE not in changed else DEFAULT_ORG
 
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")  # as new_secret makes it
