@@ -278,6 +278,7 @@ CODES: dict[str, str] = {
     "E_CYCLE": "Things wait for each other in a circle; the message has its path.",
     "E_EXPRESSION": "A condition or a ${reference} of a workflow cannot be read, or names what is not there.",
     "E_DATA": "The data of a job, trigger or run does not fit the parameters of its Python handler.",
+    "E_RESULT": "What a Python handler returned, or a run gave, is not of the type that was said.",
     # schedules
     "E_CRON_EMPTY": "The cron expression is empty.",
     "E_CRON_FIELDS": "The cron expression has the wrong number of fields.",

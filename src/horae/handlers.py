@@ -32,6 +32,7 @@ from typing import Any, TypeVar, overload
 
 from horae.context import Cancel, Cancellation, Channel, Context, Retry
 from horae.context.lines import Lines
+from horae.context.results import ResultType, result_type_of
 from horae.context.signatures import Signature, bind, signature_of
 from horae.context.waiting import CallFailed, Pause
 from horae.core.jobdata import text_of
@@ -83,7 +84,8 @@ class Handler:
 
 _by_origin: dict[Any, Handler] = {}
 _by_name: dict[str, Handler] = {}
-_choices: dict[Function, Choice] = {}
+_choices: dict[Function | None, Choice] = {}
+_results: dict[Function | None, ResultType] = {}
 
 
 @overload
@@ -112,7 +114,12 @@ def class_name(cls: type[BaseException]) -> str:
 
 def choice_of(function: Function | None) -> Choice:
     """Return after which exceptions the author of a handler wants it tried again."""
-    return _choices.get(function, _ANY) if function is not None else _ANY
+    return _choices.get(function) or _choices.get(getattr(function, "__wrapped__", function), _ANY)
+
+
+def result_of(function: Function | None) -> ResultType | None:
+    """Return what the author of a handler says that it returns, as far as that has fields."""
+    return _results.get(function) or _results.get(getattr(function, "__wrapped__", function))
 
 
 _ANY = Choice()
@@ -132,6 +139,8 @@ def _register(origin: Any, name: str, inline: bool, choice: Choice = _ANY) -> An
         _register_name(name, found)
     if choice:
         _choices[function] = choice
+    if result := result_type_of(getattr(origin, "execute", origin)):
+        _results[function] = result
     _by_origin[origin] = found
     return origin
 

@@ -7,6 +7,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import httpx
 import pytest
 
 import horae
@@ -25,6 +27,8 @@ from .server import horae as horae_program
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PRODUCERS = 3  # at the same time
+TICKING = 200  # jobs of every second, beside them
+CLERKS, LEAST = 4, 3  # who order over HTTP, and how often each does
 
 
 def sql(url: str, statement: str, *args: Any) -> list[Any]:
@@ -124,8 +128,55 @@ def crash_while_it_drains(server: Server, url: str, producers: list[subprocess.P
     return is_busy
 
 
+class Crowd:
+    """What a server has to do besides: jobs of every second, and orders over HTTP by several at a time."""
+
+    def __init__(self, server: Server, url: str) -> None:
+        jobs = [
+            {"name": f"tick {n}", "handler": "horae.handlers:noop", "schedule": "@every 1s", "overlap": "allow"}
+            for n in range(TICKING)
+        ]
+        web = {"name": "web", "key": "web", "handler": "horae.handlers:noop", "concurrency": "allow"}
+        self._server, self._url = server, url
+        self.ticking = [job["id"] for job in server.submit(*jobs)]
+        [self.web] = [job["id"] for job in server.submit(web)]
+        self.answered: dict[str, int] = {}  # runs, by their orders
+        self._over = threading.Event()
+        self._clerks = [threading.Thread(target=self._order, args=(n,)) for n in range(CLERKS)]
+
+    def __enter__(self) -> Crowd:
+        fired = "SELECT DISTINCT job_id FROM history WHERE job_id = ANY($1)"
+        self._server.wait_until(lambda: len(sql(self._url, fired, self.ticking)) == TICKING, "all of them to fire")
+        for clerk in self._clerks:
+            clerk.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for clerk in self._clerks:
+            clerk.join(600)
+
+    def _order(self, clerk: int) -> None:
+        """Order until it is over; an order that is not answered is repeated under its key until it is."""
+        with httpx.Client(base_url=self._server.url, timeout=10, verify=False) as http:
+            number = 0
+            while number < LEAST or not self._over.is_set():
+                order = f"{clerk}-{number}"
+                try:
+                    answer = http.post(
+                        f"/v1/jobs/{self.web}/run", json={"data": {"web": order}}, headers={"Idempotency-Key": order}
+                    )
+                except httpx.TransportError:  # it was killed
+                    self._over.wait(0.02)
+                    continue
+                if answer.status_code == 201:
+                    self.answered[order] = answer.json()["id"]
+                    number += 1
+
+
 def kill_around_commit(server: Server, url: str, *, kills: int, crashes: int, seed: int) -> int:
     """Kill producers and the server; return how many orders there are, each of which has run once."""
+    [mail] = (row[0] for row in sql(url, "SELECT id FROM jobs WHERE key = 'mail'"))
     command = [sys.executable, "-m", "tests.acceptance.producers", url, str(kills // PRODUCERS)]
     producers = [subprocess.Popen([*command, str(seed + n)], cwd=ROOT) for n in range(PRODUCERS)]
     for _ in range(crashes):
@@ -134,9 +185,11 @@ def kill_around_commit(server: Server, url: str, *, kills: int, crashes: int, se
     assert [producer.wait(600) for producer in producers] == [0] * PRODUCERS
     gone = "SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND datname = current_database()"
     server.wait_until(lambda: not sql(url, gone, NAME), "the server to notice that the last of them died")
-    server.wait_until(lambda: not sql(url, "SELECT 1 FROM inbox UNION ALL SELECT 1 FROM live"), "every run to end")
+    left = "SELECT 1 FROM inbox UNION ALL SELECT 1 FROM live WHERE job_id = $1"
+    server.wait_until(lambda: not sql(url, left, mail), "every run to end")
     orders = [row[0] for row in sql(url, "SELECT id FROM orders")]
-    done = Counter(json.loads(row[0])["order"] for row in sql(url, "SELECT data FROM history WHERE state = 10"))
+    ended = sql(url, "SELECT data FROM history WHERE state = 10 AND job_id = $1", mail)
+    done = Counter(json.loads(row[0])["order"] for row in ended)
     assert sql(url, "SELECT 1 FROM inbox_refused") == []
     assert done == Counter(orders)
     return len(orders)
@@ -144,3 +197,16 @@ def kill_around_commit(server: Server, url: str, *, kills: int, crashes: int, se
 
 def test_work_exists_exactly_if_the_callers_row_does_whoever_is_killed(server: Server, postgres_url: str):
     assert kill_around_commit(server, postgres_url, kills=60, crashes=2, seed=1) >= 60
+
+
+def test_so_it_does_on_a_server_that_fires_and_takes_orders_meanwhile(server: Server, postgres_url: str):
+    with Crowd(server, postgres_url) as crowd:
+        assert kill_around_commit(server, postgres_url, kills=30, crashes=1, seed=2) >= 30
+
+    ordered = "SELECT data, id FROM history WHERE state = 10 AND job_id = $1"
+    left = "SELECT 1 FROM live WHERE job_id = $1"
+    server.wait_until(lambda: not sql(postgres_url, left, crowd.web), "the last order to end")
+    found = {json.loads(row[0])["web"]: row[1] for row in sql(postgres_url, ordered, crowd.web)}
+    assert crowd.answered.items() <= found.items()
+    assert len(crowd.answered) >= CLERKS * LEAST
+    assert len(sql(postgres_url, ordered, crowd.web)) == len(found)  # each ran once

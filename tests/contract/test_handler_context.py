@@ -46,6 +46,15 @@ class Report:
     rows: list[Row]
     when: datetime.datetime = datetime.datetime(2026, 1, 1)
 
+@handler
+async def row_async(context, price) -> Row: return {"name": "pen", "price": price}
+
+@handler
+def row_plain(context, price) -> Row: return {"name": "pen", "price": price}
+
+@handler(inline=True)
+async def row_inline(context, price) -> Row: return {"name": "pen", "price": price}
+
 async def go_on(context):
     while not context.env.get("go", "") or not pathlib.Path(context.env["go"]).exists():
         await asyncio.sleep(0.01)
@@ -248,6 +257,17 @@ async def test_a_result_that_is_not_json_is_named_with_its_path(rig: Rig) -> Non
     )
 
 
+@pytest.mark.parametrize("handler", ["telling:row_async", "telling:row_plain", "telling:row_inline"])
+async def test_a_result_that_is_not_what_the_handler_says_fails_the_run(rig: Rig, handler: str) -> None:
+    done = await rig.run(handler, {"price": 3})
+    assert (done.state, done.result) == (State.SUCCEEDED, '{"name":"pen","price":3}')
+    failed = await rig.run(handler, {"price": "x"})
+    message = 'result.price: expected int, got "x"'
+    assert (failed.state, failed.final, failed.result) == (State.FAILED, False, None)
+    assert failed.message == f"E_RESULT: {message}"
+    assert await rig.log(failed.run_id) == f"{message}\n"
+
+
 async def test_the_example_of_typed_data_runs(make: Make) -> None:
     rig = make(jobs_directory=EXAMPLES / "jobs")
     spec = yaml.safe_load((EXAMPLES / "typed-handler.yaml").read_text())
@@ -314,6 +334,18 @@ async def test_handlers_are_described_without_loading_them_here(describer: Descr
     found = await describer.load(["jobs/typed", "jobs/plain", "jobs/missing", "horae.handlers:noop"])
     assert list(found) == ["jobs/typed"]
     assert found["jobs/typed"]["properties"] == {"a": {"type": "integer"}}
+
+
+async def test_what_handlers_return_is_described(describer: Describer, tmp_path: Path) -> None:
+    head = "from typing import TypedDict\nfrom horae import handler\nclass Total(TypedDict):\n    price: int\n"
+    write_job(tmp_path, "typed", "a: int").write_text(f"{head}@handler\ndef it(a: int) -> Total: return {{}}\n")
+    write_job(tmp_path, "plain", "context")
+    found = await describer.load_result("jobs/typed")
+    assert found is not None
+    assert found["properties"] == {"price": {"type": "integer"}}
+    assert [await describer.load_result(name) for name in ("jobs/plain", "jobs/missing", "horae.handlers:echo")] == [
+        None, None, None,
+    ]  # fmt: skip
 
 
 async def test_an_edited_handler_is_described_anew(describer: Describer, tmp_path: Path, monkeypatch: Any) -> None:

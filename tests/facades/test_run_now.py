@@ -47,9 +47,13 @@ def once_of(page: str) -> str:
 
 async def test_what_data_a_job_takes_is_told(api: httpx.AsyncClient, world: World) -> None:
     job = await python_job(world, data={"count": 2})
-    assert (await api.get(f"/v1/jobs/{job.id}/data-schema")).json() == {"schema": SCHEMA, "data": {"count": 2}}
+    path = f"/v1/jobs/{job.id}/data-schema"
+    assert (await api.get(path)).json() == {"schema": SCHEMA, "data": {"count": 2}, "result": None}
+    world.handlers.results[job.spec["handler"]] = {"type": "object"}
+    assert (await api.get(path)).json()["result"] == {"type": "object"}
     shell = await world.submit()
-    assert (await api.get(f"/v1/jobs/{shell.id}/data-schema")).json() == {"schema": None, "data": {}}
+    nothing = {"schema": None, "data": {}, "result": None}
+    assert (await api.get(f"/v1/jobs/{shell.id}/data-schema")).json() == nothing
     assert (await api.get("/v1/jobs/99/data-schema")).status_code == 404
 
 

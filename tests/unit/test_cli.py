@@ -30,6 +30,7 @@ from rich.cells import cell_len
 
 from horae.cli import EXIT_CODES, app, screen
 from horae.cli.jobfiles import MAX_BYTES, media_type, read_file
+from horae.cli.runs.batches import _size_of
 from horae.cli.runs.runs import exit_code_of_run
 from horae.cli.when import read_when
 from horae.client.address import server_url
@@ -824,6 +825,105 @@ def test_what_was_shown_is_run_again(api: Fake) -> None:
     assert asked == [{"where": {"job": 7, "state": ["failed", "timed_out"]}, "dry_run": True}, {"runs": [4, 5]}]
     assert invoke(api, "runs", "rerun").exit_code == 2
     assert invoke(api, "runs", "rerun", "4", "--job", "7").exit_code == 2
+
+
+def test_several_triggers_are_shown_and_changed_at_once(api: Fake) -> None:
+    api.get("/v1/triggers/8", {**TRIGGER, "id": 8})
+    for number in (8, 9):
+        api.routes["PATCH", f"/v1/triggers/{number}"] = {**TRIGGER, "id": number, "enabled": False}
+    shown = invoke(api, "triggers", "show", "8", "9")
+    assert (shown.exit_code, shown.stdout.count("schedule ")) == (0, 2)
+    done = invoke(api, "triggers", "disable", "8", "9", "10", "--json")
+    answers = json.loads(done.stdout)
+    assert [one.get("id") for one in answers] == [8, 9, None]
+    assert answers[2]["of"] == 10
+    assert done.exit_code != 0
+
+
+def test_several_runs_are_approved_at_once_and_one_that_waits_for_nothing_keeps_no_other_from_it(api: Fake) -> None:
+    api.post("/v1/runs/42/approve", RUN)
+    api.post("/v1/runs/43/approve", problem(409, "E_TERMINAL", "run 43 has ended"))
+    api.post("/v1/runs/44/approve", {**RUN, "id": 44})
+    done = invoke(api, "approve", "42", "43", "44")
+    assert done.stdout.count("is approved") == 2
+    assert "run 43 has ended" in done.stderr
+    assert done.exit_code != 0
+
+
+# ── bars ──
+
+
+@pytest.fixture
+def slow_api(api: Fake, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """Answers of many jobs and runs, in pages."""
+    jobs = [{**JOB, "id": n, "key": f"job-{n}"} for n in range(1, 4)]
+    pages = {None: {"items": jobs[:2], "cursor": "a"}, "a": {"items": jobs[2:], "cursor": None}}
+    api.get("/v1/jobs", lambda request: (200, pages[request.query.get("cursor")]))
+    api.get("/v1/jobs/7", JOB)
+    api.get("/v1/overview", {"census": {"jobs": 3}})
+    api.post("/v1/jobs", lambda request: (201, {"jobs": [JOB] * len(json.loads(request.body)["jobs"])}))
+    api.post("/v1/runs", lambda request: (200, {"runs": [RUN for _ in json.loads(request.body)]}))
+
+    def again(request: Any) -> Any:
+        return 200, {"items": [{"run_id": n, "run": RUN} for n in json.loads(request.body)["runs"]]}
+
+    api.post("/v1/runs/rerun", again)
+    return api
+
+
+def written_lines(path: Path, count: int, line: str) -> Path:
+    path.write_text(line * count)
+    return path
+
+
+ONE_JOB = '{"name": "n", "steps": [{"run": "true"}]}\n'  # 42 bytes
+BARS = [
+    (("submit", "many.ndjson"), ONE_JOB, ["submitting jobs", "2500/2500"]),
+    (("run", "7", "--data-file", "many.ndjson"), '{"n": 1234}\n', ["running backup", "30.0/30.0 kB"]),
+    (("export", "--all", "--out", "jobs"), "", ["reading jobs", "3/3", "writing files"]),
+    (("runs", "rerun", "--yes", *map(str, range(1, 2501))), "", ["running again", "2500/2500"]),
+]
+
+
+@pytest.mark.parametrize(("command", "line", "expected"), BARS, ids=["submit", "data", "export", "rerun"])
+def test_a_bar_shows_on_a_terminal_how_far_many_are(
+    slow_api: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], line: str, expected: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written_lines(tmp_path / "many.ndjson", 2500, line)
+    code, seen = on_terminal(*command, "--server", slow_api.url, NO_COLOR="1")
+    assert code == 0, seen
+    for text in expected:
+        assert text in seen
+
+
+def test_the_size_of_a_regular_file_is_known_and_that_of_a_pipe_is_not(tmp_path: Path) -> None:
+    with written_lines(tmp_path / "many.ndjson", 3, "{}\n").open("rb") as file:
+        assert _size_of(file) == 9
+    read, write = os.pipe()
+    os.close(write)
+    with open(read, "rb") as file:
+        assert _size_of(file) is None
+
+
+def test_in_a_pipe_there_is_no_bar(slow_api: Fake, tmp_path: Path) -> None:
+    file = written_lines(tmp_path / "many.ndjson", 10, '{"n": 1}\n')
+    result = invoke(slow_api, "run", "7", "--data-file", str(file))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "10 runs: 10 succeeded\n"
+
+
+def test_a_rerun_of_many_that_breaks_says_how_far_it_came(slow_api: Fake) -> None:
+    def again(request: Any) -> Any:
+        wanted = json.loads(request.body)
+        if wanted["runs"][0] > 1000 and not wanted.get("dry_run"):
+            return problem(409, "E_PAUSED", "it is paused")
+        return 200, {"items": [{"run_id": n, "run": RUN} for n in wanted["runs"]]}
+
+    slow_api.post("/v1/runs/rerun", again)
+    result = invoke(slow_api, "runs", "rerun", "--yes", *map(str, range(1, 1501)))
+    assert "1000 of 1500 runs were asked for before this" in result.stderr
+    assert "it is paused" in result.stderr
 
 
 def test_an_export_overwrites_nothing_unless_forced(api: Fake, tmp_path: Path) -> None:

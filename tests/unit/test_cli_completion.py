@@ -76,6 +76,23 @@ def test_jobs_and_nodes_are_completed_as_the_server_knows_them(api: Fake) -> Non
     assert offered("http://127.0.0.1:1", "--server", api.url, "cancel", "nig") == ["nightly"]
 
 
+def test_runs_triggers_and_queues_are_completed_too(api: Fake) -> None:
+    api.get("/v1/queues", page({"name": "nightly"}, {"name": "reports"}))
+    assert offered(api.url, "runs", "show", "") == ["42"]
+    assert offered(api.url, "approve", "4") == ["42"]
+    assert offered(api.url, "triggers", "enable", "") == ["9"]
+    assert offered(api.url, "queues", "pause", "r") == ["reports"]
+    assert offered(api.url, "cancel", "4") == ["42"]
+
+
+def test_names_are_those_of_the_organisation_that_is_meant(api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert offered(api.url, "--org", "acme", "pause", "ni") == ["nightly"]
+    monkeypatch.setenv("HORAE_ORG", "other")
+    assert offered(api.url, "pause", "ni") == ["nightly"]
+    said = [one.headers.get("horae-organisation") for one in api.requests]
+    assert (said[0], said[-1]) == ("acme", "other")
+
+
 def test_names_that_others_wrote_reach_no_command_line_unquoted(api: Fake) -> None:
     assert offered(api.url, "pause", "week") == ["'weekly report'"]
     assert offered(api.url, "pause", "x") == ["'x$(touch owned)'"]

@@ -7,7 +7,9 @@ import inspect
 import json
 import os
 import ssl
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,29 @@ def test_answers_have_attributes(twin: Twin, api: Fake) -> None:
     assert [job.triggers[0].description for job in jobs.items] == ["at 02:00 every day"]
 
 
+@dataclass
+class Total:
+    price: int
+
+
+def test_the_result_of_a_run_that_is_waited_for_is_of_the_type_that_is_given(twin: Twin, api: Fake) -> None:
+    api.get("/v1/runs/42", {**RUN, "attempts": [], "result": {"price": 3}})
+    with twin(api.url) as client:
+        assert client.wait(42, result=Total).result == Total(3)
+        assert client.wait(42).result == {"price": 3}
+        assert client.json.wait(42, result=Total)["result"] == {"price": 3}
+
+
+def test_a_result_of_another_form_is_refused_and_that_of_a_failure_left_alone(twin: Twin, api: Fake) -> None:
+    api.get("/v1/runs/42", {**RUN, "attempts": [], "result": {"price": "x"}})
+    with twin(api.url) as client, pytest.raises(Invalid, match='expected int, got "x"') as caught:
+        client.wait(42, result=Total)
+    assert (caught.value.code, caught.value.path) == ("E_RESULT", "result.price")
+    api.get("/v1/runs/42", {**RUN, "attempts": [], "state": "failed"})
+    with twin(api.url) as client:
+        assert client.wait(42, result=Total).result is None
+
+
 def test_fields_of_a_newer_server_are_left_out_of_types_and_kept_in_json(twin: Twin, api: Fake) -> None:
     api.get("/v1/runs/42", {**RUN, "attempts": [], "mood": "good"})
     with twin(api.url) as client:
@@ -169,6 +194,47 @@ def test_many_orders_go_in_parts_that_are_repeated_under_one_key_and_keep_their_
     assert json.loads(first.body) == [{"job": 7, "data": {"n": 7}}, {"job": 9, "data": {"n": 9}}]
     assert second.body == again.body
     assert (keys[1] == keys[2], keys[0] == keys[1]) == (True, False)
+
+
+def test_the_next_orders_are_written_while_the_last_are_on_their_way(
+    twin: Twin, api: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horae.client.making.MANY", 1)
+    is_written = threading.Event()
+
+    def orders() -> Iterator[dict[str, Any]]:
+        yield {"job": 1}
+        is_written.set()
+        yield {"job": 2}
+
+    seen: list[bool] = []
+
+    def reply(_: Any) -> tuple[int, Any]:
+        seen.append(is_written.wait(30))
+        return 200, {"runs": [RUN]}
+
+    api.post("/v1/runs", reply)
+    with twin(api.url) as client:
+        assert len(client.run_many(orders())) == 2
+    assert seen == [True, True]
+
+
+def test_what_is_wrong_with_later_orders_is_told_after_the_earlier_ones_are_answered(
+    twin: Twin, api: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horae.client.making.MANY", 1)
+    answered: list[int] = []
+
+    def reply(_: Any) -> tuple[int, Any]:
+        answered.append(1)
+        return 200, {"runs": [RUN]}
+
+    api.post("/v1/runs", reply)
+    with twin(api.url) as client:
+        with pytest.raises(Invalid, match="cannot be sent as JSON"):
+            client.run_many([{"job": 1}, {"job": 2}, {"job": {3}}])
+        assert answered == [1]
+        assert len(client.run_many([{"job": 1}])) == 1, "its connection is as good as new"
 
 
 def test_many_jobs_go_in_parts_of_what_the_server_takes(twin: Twin, api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

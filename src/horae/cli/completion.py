@@ -1,4 +1,4 @@
-"""What a shell offers when Tab is pressed: commands, options, files, jobs and nodes.
+"""What a shell offers when Tab is pressed: commands, options, files, jobs, nodes, queues, runs and triggers.
 
 click knows the shells and what it may offer of commands and options; here are the command that prints the script, and
 the names that a server knows. Whoever presses Tab waits: a server has a moment to answer, and one that does not is as
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SHELLS = ("bash", "zsh", "fish")
 PATIENCE = 2.0  # seconds in which a server that is there may tell what it knows
 MOST = 200  # jobs that are offered
+LAST = 50  # runs
 
 
 class Bash(BashComplete):
@@ -72,7 +73,7 @@ def complete(app: click.Command, instruction: str) -> int:
 
 
 def offer(what: str, ctx: click.Context, begun: str) -> list[CompletionItem[str]]:
-    """Return what may stand in the place of a word that was begun: "FILE", "JOB", "NODE" or "SHELL"."""
+    """Return what may stand in the place of a word that was begun: "FILE", "SHELL", or what a server knows."""
     if what == "FILE":
         return [CompletionItem(begun, type="file")]
     found = dict.fromkeys(SHELLS if what == "SHELL" else ())
@@ -94,7 +95,23 @@ def _names_of_nodes(client: SyncClient, _: str) -> list[str]:
     return [node["name"] for node in client.json.nodes()["items"]]
 
 
-_ASKED = {"JOB": _names_of_jobs, "NODE": _names_of_nodes}  # of a server
+def _names_of_queues(client: SyncClient, _: str) -> list[str]:
+    return [queue["name"] for queue in client.json.queues()["items"]]
+
+
+def _ids_of_runs(client: SyncClient, _: str) -> list[str]:
+    """The last ones."""
+    return [str(run["id"]) for run in client.json.runs(limit=LAST)["items"]]
+
+
+def _ids_of_triggers(client: SyncClient, _: str) -> list[str]:
+    return [str(trigger["id"]) for trigger in client.json.triggers(limit=MOST)["items"]]
+
+
+_ASKED = {  # of a server
+    "JOB": _names_of_jobs, "NODE": _names_of_nodes, "QUEUE": _names_of_queues, "RUN": _ids_of_runs,
+    "TRIGGER": _ids_of_triggers,
+}  # fmt: skip
 
 
 def _client(session: Session) -> SyncClient:
@@ -109,15 +126,17 @@ def _client(session: Session) -> SyncClient:
             return super()._do(step)
 
     return Impatient(
-        session.server, session.token(), insecure=session.insecure, ca_file=session.ca_file, cert_file=session.cert_file
-    )
+        session.server, session.token(), insecure=session.insecure, ca_file=session.ca_file,
+        cert_file=session.cert_file, org=session.org,
+    )  # fmt: skip
 
 
 def _session_of(ctx: click.Context | None) -> Session:
     """Return what the options before the word say of the server."""
     session = Session()
     while ctx is not None:
-        given = {name: ctx.params.get(name) for name in ("server", "token_file", "ca_file", "cert_file", "insecure")}
+        known = ("server", "token_file", "ca_file", "cert_file", "insecure", "organisation")
+        given = {name: ctx.params.get(name) for name in known}
         session.adopt(**{name: value for name, value in given.items() if value})
         ctx = ctx.parent
     return session

@@ -15,7 +15,9 @@ from typing import Annotated, Any, get_args
 import click
 
 COMPLETE_VARIABLE = "_HORAE_COMPLETE"  # by which a shell asks what may come next
-OFFERED = frozenset({"FILE", "JOB", "NODE", "SHELL"})  # what a shell is offered where a metavar names it
+OFFERED = frozenset(
+    {"FILE", "JOB", "NODE", "QUEUE", "RUN", "SHELL", "TRIGGER"}
+)  # what a shell is offered where a metavar names it
 
 
 class Argument:
@@ -48,10 +50,9 @@ class Whole(click.IntRange):
         raise click.UsageError(f"{name} must be a whole number from {low}{most}; got {value!r}", ctx)
 
 
-def _offer(what: str, ctx: click.Context, _: click.Parameter, begun: str) -> list[Any]:
+def _offer(what: list[str], ctx: click.Context, _: click.Parameter, begun: str) -> list[Any]:
     """Ask whoever answers the shell (completion.py): it is the object of the context then."""
-    offered: list[Any] = ctx.obj(what, ctx, begun)
-    return offered
+    return [offered for each in what for offered in ctx.obj(each, ctx, begun)]
 
 
 def make_parameter(one: inspect.Parameter) -> click.Parameter:
@@ -66,7 +67,7 @@ def make_parameter(one: inspect.Parameter) -> click.Parameter:
     if {int, list[int]} & kinds:
         shared["type"] = Whole(declared.min, declared.max)
     if what := OFFERED & set(re.findall("[A-Z]+", declared.metavar or "")):
-        shared["shell_complete"] = functools.partial(_offer, min(what))
+        shared["shell_complete"] = functools.partial(_offer, sorted(what))
     if isinstance(declared, Argument):
         return click.Argument([one.name], nargs=-1 if is_list else 1, **shared)
     names = [*declared.names, one.name]

@@ -22,7 +22,7 @@ T = TypeVar("T")
 def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]:
     async def method(self: Client, /, *args: P.args, **given: P.kwargs) -> T:
         call = make(*args, **given)
-        typed: T = read_typed(make, await self._perform(call), call.has, self._streams.server)
+        typed: T = read_typed(make, await self._perform(call), call, self._streams.server)
         return typed
 
     dressed: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]] = dress(method, make)

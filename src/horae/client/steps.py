@@ -88,6 +88,7 @@ class Call(Generic[T]):
 
     steps: Callable[[], Steps]
     has: str = ""
+    result: Any = None  # the type that the `result` of a run is to have, if it succeeded
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[SyncClient, P], T]:
     def method(self: SyncClient, /, *args: P.args, **given: P.kwargs) -> T:
         call = make(*args, **given)
-        typed: T = read_typed(make, self._perform(call), call.has, self._sockets.server)
+        typed: T = read_typed(make, self._perform(call), call, self._sockets.server)
         return typed
 
     dressed: Callable[Concatenate[SyncClient, P], T] = dress(method, make)

@@ -34,7 +34,7 @@ def read_json(ended: Any, has: str, server: Server) -> Any:
     return steps.load(ended, has, server.url) if ended else None
 
 
-def read_typed(make: Callable[..., Any], ended: Any, has: str, server: Server) -> Any:
+def read_typed(make: Callable[..., Any], ended: Any, call: Call[Any], server: Server) -> Any:
     """Return what a call gave, as the type that it is annotated with."""
     import msgspec  # whoever only wants JSON, such as the command line, starts without
 
@@ -46,13 +46,18 @@ def read_typed(make: Callable[..., Any], ended: Any, has: str, server: Server) -
     try:
         if isinstance(ended, OrderAnswers):
             return read_ordered(ended, server.url)
-        return decoder.decode(ended) if isinstance(ended, bytes) else msgspec.convert(ended, type_)
+        read = decoder.decode(ended) if isinstance(ended, bytes) else msgspec.convert(ended, type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        read_json(ended, has, server)  # raises, if this is no answer of Horae at all
+        read_json(ended, call.has, server)  # raises, if this is no answer of Horae at all
         raise Unavailable(
             f"{server.url} answers in a form that horae {steps.own_version()} does not read: {error}",
             hint="use the version of the server, or upgrade the older of the two",
         ) from None
+    if call.result is not None and read.state == "succeeded":
+        from horae.context.results import convert_result
+
+        read.result = convert_result(read.result, call.result)
+    return read
 
 
 @functools.cache

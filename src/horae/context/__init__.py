@@ -1,7 +1,8 @@
 """What a handler is given of its run, and how it answers: `Context`, `Cancellation`, `Retry`, `Cancel`.
 
 Beside it: `waiting` (for a moment, a signal or another run),
-`signatures` (what else its parameters ask for) and `lines` (how a log line looks).
+`signatures` (what else its parameters ask for), `results` (what it says that it returns) and `lines` (how a log line
+looks).
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, overload
 
+from horae.context.results import convert_result
 from horae.context.waiting import Pause, Seconds, Waits, check_name
 from horae.core.model import Json, Moment
 from horae.core.runs.traces import trace_id, traceparent
 from horae.core.waits import callback_path
 from horae.core.work.progress import make_progress
+
+T = TypeVar("T")
 
 _YEAR = 365 * 86_400.0  # the longest wait a handler can ask for
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -171,10 +175,16 @@ class Context:
         key, _, address = self._callbacks.partition(" ")
         return address + callback_path(key, self.run_id, name)
 
-    def call(self, job: str | int, data: Json | None = None) -> Any:
-        """Have another job run, by key or id, and return its result. Meanwhile the handler has ended; when that run
-        has, it begins again from the top. CallFailed is raised where it did not succeed."""
-        return self._waiting().call_all([(job, data)])[0]
+    @overload
+    def call(self, job: str | int, data: Json | None = None) -> Any: ...
+    @overload
+    def call(self, job: str | int, data: Json | None = None, *, returns: type[T]) -> T: ...
+    def call(self, job: str | int, data: Json | None = None, *, returns: Any = None) -> Any:
+        """Have another job run, by key or id, and return its result, as the type `returns` if that is given. Meanwhile
+        the handler has ended; when that run has, it begins again from the top. CallFailed is raised where it did not
+        succeed, Invalid where its result does not fit."""
+        (result,) = self._waiting().call_all([(job, data)])
+        return result if returns is None else convert_result(result, returns)
 
     def call_all(self, calls: Sequence[tuple[str | int, Json | None]]) -> list[Any]:
         """As call, of many at once, (job, data) each: return their results in the same order, when all have ended."""

@@ -14,25 +14,22 @@ its context costs nothing; annotations are read when they are first needed, beca
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
-from pathlib import PurePath
 from types import SimpleNamespace, UnionType
 from typing import Any, NotRequired, Required, TypedDict, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from horae.context import Context
+from horae.context.forms import REFERENCE, NoForm, decode_other, form_of_path, problems_of, shared_schema
 from horae.core.model import Json
-from horae.core.shapes import at, expectation, find_problems, opened, shown, value_at
-from horae.errors import MAX_PROBLEMS, Invalid, Problem
+from horae.core.shapes import find_problems, opened
+from horae.errors import MAX_PROBLEMS, Invalid
 
 WHOLE = "data"  # the parameter that is given all of it
-_PLACE = re.compile(r"(?P<text>.*) - at `\$(?P<path>.*)`", re.DOTALL)
-_REFERENCE = "#/$defs/{name}"
 _OTHERS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -81,9 +78,9 @@ class Signature:
         if problems:
             raise Invalid.of(problems)
         try:
-            made = msgspec.convert(context.data, self._type, dec_hook=_decode)
+            made = msgspec.convert(context.data, self._type, dec_hook=decode_other)
         except msgspec.ValidationError as error:
-            raise Invalid.of(list(_problems(error, context.data))) from None
+            raise Invalid.of(list(problems_of(error, context.data, WHOLE, "E_DATA"))) from None
         except NoForm as error:
             raise self._refused(f"data cannot become {error}") from None
         given = {WHOLE: made} if self._is_whole else {**context.data, **made} if self._takes_rest else made
@@ -95,19 +92,16 @@ class Signature:
         if self._type is Any:
             return {}
         try:
-            (found,), parts = msgspec.json.schema_components(
-                (self._type,), schema_hook=_schema, ref_template=_REFERENCE
-            )
+            schema = shared_schema(self._type, _schema)
         except TypeError:  # a default that has no form in JSON: what is given is still converted
             return {"type": "object"}
         except NoForm as error:
             raise self._refused(f"data cannot become {error}") from None
-        every = dict(_with_inner({**parts, "": found}))
-        root = every.pop("")
-        root = _with_moments(every.get(root.get("$ref", "").rpartition("/")[2], root), self._type)
+        every = schema.pop("$defs")
+        root = _with_moments(schema, self._type)
         rest = {"additionalProperties": True} if self._takes_rest else {}
-        schema: Json = _closed({**root, **rest, "$defs": every})
-        return schema
+        closed: Json = _closed({**root, **rest, "$defs": every})
+        return closed
 
     @cached_property
     def _type(self) -> Any:
@@ -147,34 +141,11 @@ def _takes_context(parameter: inspect.Parameter, *, is_first: bool) -> bool:
 # ── types that msgspec does not know by itself ─────────────────────────────────────────────────────
 
 
-class NoForm(Exception):
-    """A type that plain values cannot be converted to."""
-
-
-def _decode(kind: type, value: Any) -> Any:
-    if issubclass(kind, PurePath):
-        if isinstance(value, str):
-            return kind(value)
-        raise ValueError("expected str")
-    if hasattr(kind, "model_validate"):  # pydantic
-        return kind.model_validate(value)
-    raise NoForm(f"{kind.__module__}.{kind.__qualname__}")
-
-
 def _schema(kind: type) -> Json:
-    if issubclass(kind, PurePath):
-        return {"type": "string"}
     if hasattr(kind, "model_json_schema"):
-        schema: Json = opened(kind.model_json_schema(ref_template=_REFERENCE.replace("name", "model")))
+        schema: Json = opened(kind.model_json_schema(ref_template=REFERENCE.replace("name", "model")))
         return schema
-    raise NoForm(f"{kind.__module__}.{kind.__qualname__}")
-
-
-def _with_inner(parts: dict[str, Json]) -> Iterator[tuple[str, Json]]:
-    """The parts of a schema, and those that stand within them."""
-    for name, part in parts.items():
-        yield name, {key: value for key, value in part.items() if key != "$defs"}
-        yield from part.get("$defs", {}).items()
+    return form_of_path(kind)
 
 
 def _with_moments(root: Json, kind: Any) -> Json:
@@ -211,20 +182,3 @@ def _closed(schema: Any) -> Any:
         return schema
     made = {key: value if key in ("default", "enum") else _closed(value) for key, value in schema.items()}
     return {"additionalProperties": False, **made} if made.get("type") == "object" and "properties" in made else made
-
-
-def _problems(error: msgspec.ValidationError, data: Json) -> Iterator[Problem]:
-    """What a conversion found wrong."""
-    match = _PLACE.fullmatch(str(error))
-    text, place = (match["text"], match["path"]) if match else (str(error), "")
-    cause = error.__cause__
-    if cause is not None and hasattr(cause, "errors"):  # pydantic lists all of them
-        for each in cause.errors():
-            path = at(WHOLE + place, *each["loc"])
-            text = each["msg"].removeprefix("Value error, ")
-            yield Problem(path, "E_DATA", f"{text}, got {shown(value_at(data, path))}")
-        return
-    expected = re.fullmatch(r"Expected `(?P<kind>[^`]+)`, got `[^`]+`", text)
-    value = value_at(data, WHOLE + place)
-    said = expectation(expected["kind"], value) if expected else f"{text.replace('`', '')}, got {shown(value)}"
-    yield Problem(WHOLE + place, "E_DATA", said)

@@ -149,6 +149,9 @@ class HandlerSchemas(Protocol):
         """Return the JSON Schema of the data of each of these handlers that is here and takes data of some type.
         Never raises, soon answers, and costs nothing for what it was asked lately."""
 
+    async def load_result(self, name: str) -> Json | None:
+        """Return the JSON Schema of what a handler returns, if it is here and says so. As load."""
+
 
 @dataclass(slots=True)  # not frozen, which would make it three times as slow to make
 class Command:

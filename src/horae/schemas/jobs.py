@@ -221,12 +221,15 @@ class DayPage(Struct):
 
 
 class DataSchema(Struct):
-    """What the data of a run may be, and what it is unless said."""
+    """What the data of a run may be, what it is unless said, and what a run returns."""
 
     schema: Annotated[
         Object | None, Meta(description="JSON Schema; null: anything goes, or the handler cannot be seen here.")
     ]
     data: Annotated[Object, Meta(description="What the job has itself.")]
+    result: Annotated[
+        Object | None, Meta(description="JSON Schema of what its runs return; null: anything, or nobody can say.")
+    ] = None
 
 
 class TriggerPage(Struct):

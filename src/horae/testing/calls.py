@@ -83,7 +83,7 @@ async def run_handler_async(
     error: BaseException | None = None
     try:
         value = await found.function(context) if found.is_async else await asyncio.to_thread(found.function, context)
-        end = returned(1, value, context)
+        end = returned(1, value, context, found.function)
     except (Exception, Pause) as caught:
         error, end = caught, raised(1, caught, channel, found.function)
     result = None if end.result is None else msgspec.json.decode(end.result)

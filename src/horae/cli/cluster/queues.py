@@ -12,7 +12,7 @@ from horae.cli.screen import Cell, Json, Screen, clean, duration
 from horae.cli.session import Session, command, listing
 from horae.errors import Invalid, NotFound
 
-QueueArgument = Annotated[str, Argument(metavar="NAME", help="Name of a queue.")]
+QueueArgument = Annotated[str, Argument(metavar="QUEUE", help="Name of a queue.")]
 _NONE = "none"  # takes a limit away
 _SETTABLE = ("state", "priority_offset", "labels", "kinds", "concurrency", "rate", "burst", "weights", "most_waiting")
 

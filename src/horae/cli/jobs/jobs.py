@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,7 @@ FEW = 20  # files that are sent one by one, as they are
 HIDDEN = "******"  # in the place of a token that was shown before
 SHOWN = 100  # jobs that are listed after a submit
 TriggerArgument = Annotated[int, Argument(metavar="TRIGGER", min=1, help="Id of a trigger.")]
+TriggerArguments = Annotated[list[int], Argument(metavar="TRIGGER...", min=1, help="Id of a trigger.")]
 
 
 def submit(
@@ -304,11 +306,10 @@ def _show_triggers(screen: Screen, triggers: list[Json]) -> None:
     screen.table([">id", "job", "schedule?", "next", "last??", "state??"], rows, "no triggers")
 
 
-def show_trigger(session: Session, trigger: TriggerArgument) -> None:
-    """Show one trigger."""
+def show_triggers(session: Session, triggers: TriggerArguments) -> int:
+    """Show triggers."""
     with session.client() as client:
-        found = _named(client, client.json.trigger(trigger))
-    _say_trigger(session, found)
+        return _each_trigger(session, triggers, lambda trigger: _named(client, client.json.trigger(trigger)))
 
 
 def move_trigger(
@@ -318,22 +319,28 @@ def move_trigger(
 ) -> None:
     """Move the next moment of a trigger, once; its schedule goes on from there."""
     with session.client() as client:
-        changed = _named(client, client.json.change_trigger(trigger, next_at=to))
-    _say_trigger(session, changed)
+        _each_trigger(session, [trigger], lambda one: _named(client, client.json.change_trigger(one, next_at=to)))
 
 
-def enable_trigger(session: Session, trigger: TriggerArgument) -> None:
-    """Let a trigger fire."""
+def enable_triggers(session: Session, triggers: TriggerArguments) -> int:
+    """Let triggers fire."""
+    return _enable(session, triggers, True)
+
+
+def disable_triggers(session: Session, triggers: TriggerArguments) -> int:
+    """Keep triggers from firing."""
+    return _enable(session, triggers, False)
+
+
+def _enable(session: Session, triggers: list[int], wanted: bool) -> int:
     with session.client() as client:
-        changed = _named(client, client.json.change_trigger(trigger, enabled=True))
-    _say_trigger(session, changed)
+        return _each_trigger(
+            session, triggers, lambda trigger: _named(client, client.json.change_trigger(trigger, enabled=wanted))
+        )
 
 
-def disable_trigger(session: Session, trigger: TriggerArgument) -> None:
-    """Keep a trigger from firing."""
-    with session.client() as client:
-        changed = _named(client, client.json.change_trigger(trigger, enabled=False))
-    _say_trigger(session, changed)
+def _each_trigger(session: Session, triggers: list[int], act: Callable[[int], Json]) -> int:
+    return for_each(session, triggers, act, partial(_say_trigger, session), is_long=True)
 
 
 def show_hook(
@@ -362,9 +369,6 @@ def _named(client: SyncClient, trigger: Json) -> Json:
 
 
 def _say_trigger(session: Session, trigger: Json) -> None:
-    if session.as_json:
-        session.screen.json(trigger)
-        return
     session.screen.record(
         [
             ("id", str(trigger["id"])),
@@ -382,10 +386,10 @@ def _say_trigger(session: Session, trigger: Json) -> None:
 
 def _register_triggers(app: click.Group) -> None:
     group = listing(app, "triggers", "horae triggers --job backup")(list_triggers)
-    command(group, "show", "horae triggers show 3")(show_trigger)
+    command(group, "show", "horae triggers show 3")(show_triggers)
     command(group, "move", "horae triggers move 3 --to 2027-03-28T02:30:00Z")(move_trigger)
-    command(group, "enable", "horae triggers enable 3")(enable_trigger)
-    command(group, "disable", "horae triggers disable 3")(disable_trigger)
+    command(group, "enable", "horae triggers enable 3 4")(enable_triggers)
+    command(group, "disable", "horae triggers disable 3 4")(disable_triggers)
     command(group, "hook", "horae triggers hook 3 --rotate")(show_hook)
 
 

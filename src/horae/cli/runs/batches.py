@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 
@@ -43,20 +44,38 @@ def run_file(session: Session, client: SyncClient, job: Json, name: str) -> int:
     """Ask for a run with each of the data in a file; returns the exit code."""
     told: Counter[str] = Counter()
     refused: list[Json] = []
-    with open_data(name) as file, progress(session.screen, f"running {job['name']}") as advance:
-        for batch in batches(read_lines(file)):
-            good = [line for line in batch if line.data is not None]
-            refused += [{"line": line.number, "error": line.error} for line in batch if line.data is None]
-            orders = [{"job": job["id"], "data": line.data} for line in good]
-            for line, answer in zip(good, client.json.run_many(orders) if orders else [], strict=True):
-                if "error" in answer:
-                    refused.append({"line": line.number, "error": answer["error"]["detail"]})
-                else:
-                    told[_outcome(answer["run"])] += 1
-            advance(len(batch))
+    with open_data(name) as file:
+        size = _size_of(file)
+        with progress(session.screen, f"running {job['name']}", size, of_bytes=size is not None) as advance:
+            _run_lines(client, job, file, lambda lines, read: advance(lines if size is None else read), told, refused)
     refused.sort(key=lambda one: int(one["line"]))
     _say(session, told, refused)
     return 1 if refused else 0
+
+
+def _run_lines(
+    client: SyncClient, job: Json, file: BinaryIO, advance: Callable[[int, int], None], told: Counter[str],
+    refused: list[Json],
+) -> None:  # fmt: skip
+    """Order a run for each line; `advance` is told of how many lines, and how many bytes were read for them."""
+    read = 0
+    for batch in batches(read_lines(file)):
+        good = [line for line in batch if line.data is not None]
+        refused += [{"line": line.number, "error": line.error} for line in batch if line.data is None]
+        orders = [{"job": job["id"], "data": line.data} for line in good]
+        for line, answer in zip(good, client.json.run_many(orders) if orders else [], strict=True):
+            if "error" in answer:
+                refused.append({"line": line.number, "error": answer["error"]["detail"]})
+            else:
+                told[_outcome(answer["run"])] += 1
+        before, read = read, file.tell() if file.seekable() else 0
+        advance(len(batch), read - before)
+
+
+def _size_of(file: BinaryIO) -> int | None:
+    """Return how many bytes a regular file has; nobody knows it of another."""
+    found = os.fstat(file.fileno())
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 def open_data(name: str) -> BinaryIO:
@@ -185,8 +204,22 @@ def rerun(
             return _say_again(session, [item for item in planned if "error" in item])
         items = [item for item in planned if "error" in item]
         # What was shown is what is run: ids, and not the filter a second time.
-        items += client.json.rerun(wanted)["items"]
+        items += _run_again(session, client, wanted)
     return _say_again(session, items)
+
+
+def _run_again(session: Session, client: SyncClient, wanted: list[int]) -> list[Json]:
+    items: list[Json] = []
+    with progress(session.screen, "running again", len(wanted)) as advance:
+        for begin in range(0, len(wanted), BATCH):
+            part = wanted[begin : begin + BATCH]
+            try:
+                items += client.json.rerun(part)["items"]
+            except Error:
+                session.screen.note(f"{len(items)} of {len(wanted)} runs were asked for before this")
+                raise
+            advance(len(part))
+    return items
 
 
 def _ids(runs: Iterable[str]) -> list[int]:

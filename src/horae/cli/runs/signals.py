@@ -10,9 +10,11 @@ import click
 from horae.cli.options import Argument, Option
 from horae.cli.screen import Cell, Json, clean, local_time, name_of_job
 from horae.cli.session import Session, command
+from horae.cli.several import for_each
 from horae.errors import Invalid
 
 RunArgument = Annotated[int, Argument(metavar="RUN", min=1, help="Id of a run.")]
+RunArguments = Annotated[list[int], Argument(metavar="RUN...", min=1, help="Id of a run.")]
 
 
 def signal(
@@ -54,18 +56,20 @@ def callback(
 Comment = Annotated[str, Option("--comment", metavar="TEXT", help="Why; it is kept with the run.")]
 
 
-def approve(session: Session, run: RunArgument, comment: Comment = "") -> int:
-    """Approve a run that waits for it."""
+def approve(session: Session, runs: RunArguments, comment: Comment = "") -> int:
+    """Approve runs that wait for it."""
     with session.client() as client:
-        _say(session, client.json.approve(run, comment), "is approved")
-    return 0
+        return for_each(
+            session, runs, lambda run: client.json.approve(run, comment), lambda run: _told(session, run, "is approved")
+        )
 
 
-def reject(session: Session, run: RunArgument, comment: Comment = "") -> int:
-    """Reject a run that waits for an approval: it fails."""
+def reject(session: Session, runs: RunArguments, comment: Comment = "") -> int:
+    """Reject runs that wait for an approval: they fail."""
     with session.client() as client:
-        _say(session, client.json.reject(run, comment), "is rejected")
-    return 0
+        return for_each(
+            session, runs, lambda run: client.json.reject(run, comment), lambda run: _told(session, run, "is rejected")
+        )
 
 
 def approvals(session: Session) -> None:
@@ -95,7 +99,11 @@ def _say(session: Session, run: Json, what: str) -> None:
     if session.as_json:
         session.screen.json(run)
     else:
-        session.screen.line(clean(f"run {run['id']} of {name_of_job(run)} {what}; it is {run['state']} now"))
+        _told(session, run, what)
+
+
+def _told(session: Session, run: Json, what: str) -> None:
+    session.screen.line(clean(f"run {run['id']} of {name_of_job(run)} {what}; it is {run['state']} now"))
 
 
 def register(app: click.Group) -> None:

@@ -19,6 +19,7 @@ import msgspec
 from horae.core.model import Json
 from horae.discovery import loaded
 from horae.errors import Error, Invalid
+from horae.executors.handlers.descriptions import description_of
 from horae.executors.handlers.environments import Environments, worker_program
 from horae.executors.handlers.messages import Description, Report, Setup
 from horae.executors.handlers.processes import Pool, WorkerProcess
@@ -39,6 +40,7 @@ Stamp = tuple[tuple[int, int], ...]
 @dataclass(slots=True)
 class _Known:
     schema: Json | None
+    result: Json | None
     files: Sequence[str]
     stamp: Stamp
     looked_at: float
@@ -67,6 +69,12 @@ class Describer:
             await self._learn(stale)
         known = self._known
         return {name: schema for name in names if name in known and (schema := known[name].schema) is not None}
+
+    async def load_result(self, name: str) -> Json | None:
+        """Return the JSON Schema of what a handler returns, if it is here and says so."""
+        await self.load((name,))
+        known = self._known.get(name)
+        return None if known is None else known.result
 
     async def close(self) -> None:
         self._is_closed = True
@@ -133,8 +141,10 @@ class Describer:
         return await asyncio.shield(build)
 
     def _keep(self, it: Description) -> None:
-        schema = None if it.schema is None else msgspec.json.decode(it.schema, type=Json)
-        self._known[it.handler] = _Known(schema, it.files, _stamp(it.files), self._clock.elapsed())
+        schema, result = (
+            None if text is None else msgspec.json.decode(text, type=Json) for text in (it.schema, it.result)
+        )
+        self._known[it.handler] = _Known(schema, result, it.files, _stamp(it.files), self._clock.elapsed())
 
     def _interpreter(self, place: Path | None, digest: str = "") -> _Interpreter:
         setup = Setup(True, [*([self._jobs] if self._jobs else []), os.getcwd()], self._jobs, digest)
@@ -210,10 +220,9 @@ def _own(name: str) -> Description | None:
     if found is None:
         return None
     try:
-        schema = None if found.signature is None else found.signature.schema
+        return description_of(name, found, [__file__])
     except Invalid:
-        schema = None
-    return Description(name, msgspec.json.encode(schema).decode() if schema else None, [__file__])
+        return Description(name, None, [__file__])
 
 
 def _stamp(files: Sequence[str]) -> Stamp:

@@ -7,20 +7,30 @@ from collections.abc import Callable
 
 import msgspec
 
+from horae.core.model import Json
 from horae.errors import Invalid
 from horae.executors.handlers.messages import Description
-from horae.handlers import Handler
+from horae.handlers import Handler, result_of
 
 
 def describe(name: str, resolve: Callable[[str], Handler]) -> Description:
     """Return what the handler of a name takes. One that cannot be loaded says so when it is run, not here."""
     try:
         found = resolve(name)
-        schema = None if found.signature is None else found.signature.schema
+        return description_of(name, found, _files(found))
     except Invalid:
         return Description(name)
-    text = msgspec.json.encode(schema).decode() if schema else None
-    return Description(name, text, _files(found))
+
+
+def description_of(name: str, found: Handler, files: list[str]) -> Description:
+    """Raises Invalid for a handler whose annotations cannot be read."""
+    schema = None if found.signature is None else found.signature.schema
+    said = result_of(found.function)
+    return Description(name, _text(schema), files, result=_text(None if said is None else said.schema))
+
+
+def _text(schema: Json | None) -> str | None:
+    return msgspec.json.encode(schema).decode() if schema else None
 
 
 def _files(found: Handler) -> list[str]:

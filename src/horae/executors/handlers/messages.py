@@ -77,6 +77,7 @@ class Description(msgspec.Struct, array_like=True):
     files: list[str] = []  # where that is written; none: nobody knows
     is_stale: bool = False  # its files changed while they were read: ask a new process
     requirements: str = ""  # its Requirements as JSON, where it needs an environment of its own: ask there
+    result: str | None = None  # JSON Schema of what it returns; None: anything, or nobody knows
 
 
 class Load(msgspec.Struct, array_like=True):

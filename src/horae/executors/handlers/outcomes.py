@@ -20,9 +20,9 @@ from horae.core.runs.orders import Result
 from horae.core.runs.retrying import Choice, Judgement, judge
 from horae.core.shapes import at
 from horae.core.work.policies import policy_from_text
-from horae.errors import Invalid
+from horae.errors import Invalid, Problem
 from horae.executors.handlers.messages import End
-from horae.handlers import Cancel, Channel, Function, Retry, choice_of, class_name
+from horae.handlers import Cancel, Channel, Function, Retry, choice_of, class_name, result_of
 
 MAX_RESULT = 1024 * 1024  # bytes of JSON a handler may return
 MAX_MESSAGE = 500  # characters of the one line that says how a run ended
@@ -45,12 +45,13 @@ def read_previous(text: str | None) -> Any:
     return None if text is None else msgspec.json.decode(text)
 
 
-def returned(run_id: int, value: object, context: Context | None = None) -> End:
+def returned(run_id: int, value: object, context: Context | None = None, function: Function | None = None) -> End:
     """Return the end of a handler that returned. One that was made to wait must not: what it says is not the end."""
     if context is not None and context.swallowed is not None:
         why = "the handler went on after it was made to wait: it must not catch Pause (catch Exception, not everything)"
         return End(run_id, State.FAILED, why, final=True)
-    if value is None:
+    said = result_of(function)
+    if value is None and said is None:
         return End(run_id, SUCCEEDED)
     try:
         text = _encode_result(value)
@@ -59,7 +60,11 @@ def returned(run_id: int, value: object, context: Context | None = None) -> End:
     if len(text) > MAX_RESULT:
         long = f"the return value is {len(text):,} bytes of JSON, more than the {MAX_RESULT:,} that are kept"
         return End(run_id, State.FAILED, f"{long}: write it to the output or to a file")
-    return End(run_id, State.SUCCEEDED, "", text.decode())
+    if said is not None and (problems := said.problems(text)):
+        if context is not None:
+            context.write(_lines_of(problems))
+        return End(run_id, State.FAILED, one_line(f"E_RESULT: {Invalid.of(problems).message}"))
+    return End(run_id, SUCCEEDED) if value is None else End(run_id, State.SUCCEEDED, "", text.decode())
 
 
 def raised(run_id: int, error: BaseException, channel: Channel, function: Function | None = None) -> End:
@@ -101,9 +106,12 @@ def refused(run_id: int, error: Invalid, channel: Channel) -> End:
 
 def _unfit(run_id: int, error: Invalid, channel: Channel) -> End:
     """The data does not fit the handler, and will not the next time; all that is wrong goes to the run's output."""
-    lines = [f"{each.path}: {each.message}{f' ({each.hint})' if each.hint else ''}\n" for each in error.listed()]
-    channel.write("".join(lines).encode("utf-8", "backslashreplace"))
+    channel.write(_lines_of(error.listed()).encode("utf-8", "backslashreplace"))
     return End(run_id, State.FAILED, one_line(f"E_DATA: {error.message}"), final=True)
+
+
+def _lines_of(problems: Iterable[Problem]) -> str:
+    return "".join(f"{each.path}: {each.message}{f' ({each.hint})' if each.hint else ''}\n" for each in problems)
 
 
 def settle(result: Result, end: End, policy: str) -> None:

@@ -215,7 +215,7 @@ class PythonExecutor:
                     end = End(live.run_id, State.CANCELLED)
                 else:
                     context = _context_of(live)
-                    end = returned(live.run_id, await function(context), context)
+                    end = returned(live.run_id, await function(context), context, function)
             except BaseException as error:
                 end = raised(live.run_id, error, live, function)
             self._end(live, end, self._clock.now())

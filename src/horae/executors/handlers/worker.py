@@ -236,7 +236,7 @@ class _SharedWorker:
         running.function = found.function
         self._logs.begin(running, call.env)
         context = _context(call, running)
-        return returned(call.run_id, await found.function(context), context)
+        return returned(call.run_id, await found.function(context), context, found.function)
 
     def _flush_soon(self) -> None:
         if not self._will_flush:
@@ -414,7 +414,7 @@ class _SoleWorker:
         self._logs.begin(self, call.env)
         context = _context(call, self)
         value = found.function(context)
-        return returned(call.run_id, asyncio.run(value) if found.is_async else value, context)
+        return returned(call.run_id, asyncio.run(value) if found.is_async else value, context, found.function)
 
 
 def _advised(end: End, advice: str) -> End:

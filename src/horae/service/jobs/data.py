@@ -43,6 +43,12 @@ class DataCheck:
         handler = job.spec["handler"]
         return (await self.load_schemas((handler,))).get(handler)
 
+    async def result_of(self, job: Job) -> Json | None:
+        """Return what the result of a job's runs is; None: anything, or nobody can say it here."""
+        if job.kind != "python" or self._schemas is None:
+            return None
+        return await self._schemas.load_result(job.spec["handler"])
+
     async def check_run(self, job: Job, data: Json | None) -> None:
         """Refuse data with which a job cannot run; without any, it has its own."""
         schema = await self.schema_of(job)

@@ -67,11 +67,13 @@ class Jobs:
             op("POST", jobs, self.submit, "jobs", "Submit one job or several", ("Submitted", LINES[0]), 201,
                params=(_DRY_RUN, params.IDEMPOTENCY), body=http.Body("JobsDocument", JOB_EXAMPLE, lines=True),
                errors=(403, 409, 429), also={200: "SubmitPlan"}, needs=Permission.WRITE),
-            op("GET", jobs, self.list_jobs, "jobs", "List jobs, newest first", "JobPage", params=_JOBS),
-            op("GET", job, self.get_job, "jobs", "Read a job", "Job", headers=_ETAG),
+            op("GET", jobs, self.list_jobs, "jobs", "List jobs, newest first", "JobPage", params=_JOBS,
+               needs=Permission.READ),
+            op("GET", job, self.get_job, "jobs", "Read a job", "Job", headers=_ETAG, needs=Permission.READ),
             op("GET", f"{job}/days", self.list_days, "jobs", "How the last days of a job went", "DayPage",
-               params=(_DAYS,)),
-            op("GET", f"{job}/data-schema", self.get_data_schema, "jobs", "What data a job takes", "DataSchema"),
+               params=(_DAYS,), needs=Permission.READ),
+            op("GET", f"{job}/data-schema", self.get_data_schema, "jobs", "What data a job takes and returns",
+               "DataSchema", needs=Permission.READ),
             op("PUT", job, self.replace_job, "jobs", "Replace a job", "Job", params=(params.IF_MATCH,), body=document,
                errors=(403, 409, 412), headers=_ETAG, needs=Permission.WRITE),
             op("POST", f"{job}/plan", self.plan_replacing, "jobs", "Say what replacing a job would do", "SubmitPlan",
@@ -164,11 +166,11 @@ class Jobs:
         return http.reply(200, schemas.DayPage([render.day(it) for it in found]))
 
     async def get_data_schema(self, request: http.Request) -> http.Answer:
-        """Taken from the parameters of its Python handler, as far as that can be seen here; data that does not fit is
-        refused with E_DATA."""
+        """Taken from the parameters of its Python handler and from what it says that it returns, as far as that can be
+        seen here; data that does not fit is refused with E_DATA, a result with E_RESULT."""
         job = await self._jobs.get(request.path_id("job_id"))
-        schema = await self._jobs.data.schema_of(job)
-        return http.reply(200, schemas.DataSchema(schema, render.job(job).spec.get("data", {})))
+        schema, result = await self._jobs.data.schema_of(job), await self._jobs.data.result_of(job)
+        return http.reply(200, schemas.DataSchema(schema, render.job(job).spec.get("data", {}), result))
 
     async def replace_job(self, request: http.Request) -> http.Answer:
         """Takes a whole job document, also one as GET returns it: what Horae made is ignored where it is as Horae made

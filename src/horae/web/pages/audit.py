@@ -8,10 +8,12 @@ from urllib.parse import quote, urlencode
 
 from horae import schemas
 from horae.core.audit import AuditFilter, Outcome
+from horae.core.identity import EVERYWHERE, Principal
+from horae.core.rights import may
 from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http, openapi, params
-from horae.web.native.audit import shown
+from horae.web.native.audit import OF, shown
 from horae.web.pages import filters
 from horae.web.pages.shell import HTML, Shell
 
@@ -21,6 +23,7 @@ KINDS = (
     "user",
 )  # fmt: skip
 _ASKED = (
+    filters.optional(OF),
     *(
         filters.optional(params.text(name, what, 200))
         for name, what in (
@@ -39,6 +42,7 @@ _PAGES = {
     "secret": "/settings/secrets", "token": "/settings/tokens", "user": "/settings/users",
     "grant": "/settings/roles",
 }  # fmt: skip
+_NEEDED = {"secret": Permission.SECRETS, "token": Permission.TOKENS, "user": Permission.USERS}  # to see these pages
 
 
 class Told(NamedTuple):
@@ -54,7 +58,7 @@ class Told(NamedTuple):
 
 class AuditPage:
     def __init__(self, services: Services, api: openapi.Api, shell: Shell) -> None:
-        self._audit, self._jobs = services.audit, services.jobs
+        self._audit, self._jobs, self._users = services.audit, services.jobs, services.users
         self._api = api
         self._shell = shell
 
@@ -67,40 +71,51 @@ class AuditPage:
     async def show(self, request: http.Request) -> http.Answer:
         args, now, zone = request.args, await self._jobs.now(), self._shell.zone_of(request)
         since, until = (filters.moment_of(args[name], now, zone) for name in ("since", "until"))
+        who = http.principal(request)
         where = AuditFilter(
-            http.principal(request).bound_to, args["who"], args["action"], args["kind"], args["id"],
+            await self._users.audited(args["org"], who), args["who"], args["action"], args["kind"], args["id"],
             args["outcome"][0] if args["outcome"] else None, since, until,
         )  # fmt: skip
+        hidden = frozenset(kind for kind, needed in _NEEDED.items() if not may(who, needed))
         page = await self._audit.page(where, args["cursor"], SHOWN)
         asked = {**args, "outcome": args["outcome"][0] if args["outcome"] else None}
         return self._shell.page(
-            request, "audit.html", rows=[self._told(shown(row)) for row in page.items], asked=asked,
+            request, "audit.html", rows=[self._told(shown(row), hidden) for row in page.items], asked=asked,
             outcomes=list(Outcome), kinds=KINDS, spans=list(filters.AGO),
             filtered=any(value for name, value in args.items() if name != "cursor"),
             older=None if page.cursor is None else _address(asked, cursor=page.cursor),
+            organisations=await self._organisations(who), is_bound=who.bound_to is not None,
             narrowed=lambda **more: _address(asked, cursor=None, **more),
         )  # fmt: skip
 
-    def _told(self, row: schemas.AuditRow) -> Told:
+    async def _organisations(self, who: Principal) -> dict[str, str]:
+        """Number → name of those whose rows may be looked at; none where there is nothing to choose."""
+        found = await self._users.list_organisations(who) if await self._users.runs_installation(who) else []
+        names = {str(org.id): org.name for org in found if org.id != EVERYWHERE}
+        return names if len(names) > 1 else {}
+
+    def _told(self, row: schemas.AuditRow, hidden: frozenset[str]) -> Told:
         method, _, path = row.operation.partition(" ")
         known = self._api.document["paths"].get(path, {}).get(method.lower(), {})
         changes = row.change if isinstance(row.change, dict) else {}
         return Told(
-            row, known.get("summary") or row.operation or row.action, _page_of(row.kind, row.subject), _made(row),
+            row, known.get("summary") or row.operation or row.action, _page_of(row.kind, row.subject, hidden),
+            _made(row, hidden),
             [(path, *_both(both)) for path, both in changes.items()],
             row.change if isinstance(row.change, str) else "",
         )  # fmt: skip
 
 
-def _page_of(kind: str, subject: str) -> str | None:
-    place = _PAGES.get(kind)
+def _page_of(kind: str, subject: str, hidden: frozenset[str]) -> str | None:
+    """Return the page of a thing; None where there is none, or none that may be seen."""
+    place = None if kind in hidden else _PAGES.get(kind)
     return place.format(quote(subject, safe="")) if place and subject else None
 
 
-def _made(row: schemas.AuditRow) -> list[tuple[str, str | None]]:
+def _made(row: schemas.AuditRow, hidden: frozenset[str]) -> list[tuple[str, str | None]]:
     """Return the first and the last of what was made: a run of who asked for one, else a thing of the same kind."""
     kind = "run" if row.action == Permission.RUN else row.kind
-    return [(one, _page_of(kind, one)) for one in row.made.split("-") if one]
+    return [(one, _page_of(kind, one, hidden)) for one in row.made.split("-") if one]
 
 
 def _both(both: Any) -> tuple[str, str]:
