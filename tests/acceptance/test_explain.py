@@ -67,6 +67,61 @@ def test_a_run_waits_is_skipped_is_cancelled_and_fails_and_each_time_the_true_ca
     assert codes(why(server, f"{slow}"))[0] == "run.timed_out"
 
 
+def test_what_holds_a_run_back_is_named_with_who_and_what(server: Server):
+    server.cli("queues", "set", "reports")
+    server.submit(
+        {"name": "held", "key": "held", "queue": "reports", "steps": [{"run": "true"}]},
+        {"name": "ready", "key": "ready", "steps": [{"run": "true"}]},
+        {"name": "again", "key": "again", "retry": {"attempts": 3, "backoff": "10m"}, "steps": [{"run": "exit 3"}]},
+        {"name": "one", "key": "one", "overlap": "allow", "concurrency_limits": [{"limit": 1}],
+         "steps": [{"run": "sleep 600"}]},
+    )  # fmt: skip
+    server.cli("queues", "pause", "reports")
+    paused = why(server, f"{run_now(server, 'held')}")["sentences"][0]
+    assert (paused["code"], paused["data"]["by"]) == ("wait.queue_paused", "local")
+
+    failing = run_now(server, "again")
+    server.wait_until(lambda: server.get(f"/v1/runs/{failing}")["state"] == "blocked", "its first attempt to fail")
+    retry = why(server, f"{failing}")
+    assert codes(retry)[:2] == ["wait.retry", "attempt.failed"]
+    assert (retry["sentences"][0]["data"]["attempts"], retry["sentences"][1]["data"]["exit_code"]) == (3, 3)
+
+    first, second = run_now(server, "one"), run_now(server, "one")
+    begun(server, first)
+    server.wait_until(lambda: server.get(f"/v1/runs/{second}")["reason"] == "limit", "the second to meet its limit")
+    limit = why(server, f"{second}")["sentences"][0]
+    assert (limit["code"], limit["data"]["runs"]) == ("wait.limit.concurrency", [first])
+    assert f"runs {first} of one" in limit["text"]
+
+    [node] = [one["name"] for one in server.get("/v1/nodes")["items"]]
+    server.cli("nodes", "cordon", node)
+    cordoned = why(server, f"{run_now(server, 'ready')}")["sentences"][0]
+    assert (cordoned["code"], cordoned["data"]["nodes"], cordoned["data"]["by"]) == ("wait.cordoned", [node], "local")
+
+
+def test_a_predecessor_that_failed_and_a_decision_against_it_are_named(server: Server):
+    at = (datetime.now(UTC) + timedelta(seconds=3)).isoformat()
+    extract, load = server.submit(
+        {"name": "extract", "key": "extract", "triggers": [{"at": at}], "steps": [{"run": "exit 1"}]},
+        {"name": "load", "key": "load", "after": ["extract"], "triggers": [{"at": at}], "steps": [{"run": "true"}]},
+    )  # fmt: skip
+    server.submit({"name": "asks", "key": "asks", "wait": {"approval": {"by": ["local"]}}})
+    asks = run_now(server, "asks")
+    server.wait_until(lambda: server.get(f"/v1/runs/{asks}")["state"] == "blocked", "it to wait for a decision")
+    assert codes(why(server, f"{asks}"))[0] == "wait.approval"
+    server.cli("reject", f"{asks}", "--comment", "not today")
+    server.ended(asks)
+    rejected = why(server, f"{asks}")["sentences"][0]
+    assert (rejected["code"], "rejected by local: not today" in rejected["text"]) == ("run.failed.rejected", True)
+
+    [failed] = server.wait_until(lambda: server.get("/v1/runs", job_id=extract["id"])["items"], "the predecessor")
+    [skipped] = server.wait_until(lambda: server.get("/v1/runs", job_id=load["id"])["items"], "what comes after it")
+    server.ended(skipped["id"])
+    first = why(server, f"{skipped['id']}")["sentences"][0]
+    assert (first["code"], [one["id"] for one in first["data"]["runs"]]) == ("run.skipped.dependency", [failed["id"]])
+    assert "run.no_retry" in codes(why(server, f"{failed['id']}"))
+
+
 def test_a_moment_that_came_while_the_server_was_down_is_explained_by_that(tmp_path: Path):
     server = Server(tmp_path).start()
     at = datetime.now(UTC) + timedelta(seconds=20)

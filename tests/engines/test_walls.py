@@ -79,6 +79,9 @@ def test_who_meets_a_wall_is_told_which(
     assert (cause["code"], cause["certain"]) == (code, is_certain), (cause, log)
     assert cause["message"] in ended["message"]
     assert log.rstrip().endswith(f"── {cause['message']} ──")
+    explained = server.get(f"/v1/explain/runs/{ended['id']}")["sentences"]
+    wall = next(one for one in explained if one["code"] == "run.wall")
+    assert (wall["text"], wall["unblock"], wall["data"]) == (cause["message"], cause.get("line") or None, cause)
 
 
 def test_the_lines_that_are_told_help(server: Server) -> None:

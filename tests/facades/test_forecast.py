@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from horae.core.model import State
+from horae.core.model import DEFAULT_ORG, State
 from horae.core.runs.orders import Result
 from horae.core.time.moments import format_moment
+from horae.core.work.specs import parse_job
 from horae.service.insight import forecasting as service
 from horae.service.insight.forecasting import Forecasting
 from horae.service.insight.learning import Learning
 
 from .rpc.test_rpc import call
+from .rpc.test_workers import walk
 from .world import BOTH, World
 
 JOB = {"name": "a", "steps": [{"run": "true"}]}
@@ -130,6 +132,28 @@ async def test_remote_calls_list_the_jobs_of_a_forecast_of_five_minutes(world: W
     listed = await call(world, "get_jobs_in_next_5_mins")
     foretold = await asked(world, hours=5 / 60, limit=1000)
     assert {str(job["job_id"]) for job in listed} == {item["key"] for item in foretold["items"]}
+
+
+@BOTH
+async def test_remote_calls_list_page_by_page_what_has_a_moment_of_its_own_and_a_forecast_counts_those(
+    world: World,
+) -> None:
+    """Jobs that others make run have no moment to be listed at; a forecast counts their runs beside."""
+    soon = [await submit(world, name=f"job {number}", key=f"k{number}", schedule="1m") for number in range(5)]
+    soon.append(await submit(world, name="joins", after=["k0"], schedule="1m"))
+    follows = await submit(world, name="follows", after=["k1"])
+    await submit(world, name="off", triggers=[{"every": "1m", "enabled": False}])
+    paused, deleted = await submit(world, name="paused", schedule="1m"), await submit(world, name="x", schedule="1m")
+    await world.http.post(f"/v1/jobs/{paused}/pause")
+    await world.http.delete(f"/v1/jobs/{deleted}")
+    await world.jobs.submit([parse_job({**JOB, "name": "theirs", "schedule": "1m"})], owner="x", org=2)
+
+    listed = [job["job_id"] for job in await walk(world, "get_jobs_in_next_5_mins", "jobs", 2)]
+    foretold = await Forecasting(world.store).make(hours=5 / 60, org=DEFAULT_ORG, limit=1000)
+    moments = {int(item.key): item.moments for item in foretold.items}
+    assert sorted(listed) == sorted(soon)
+    assert {job_id: moments[job_id] for job_id in soon} == dict.fromkeys(soon, 4)
+    assert {*moments} - {*soon} == {follows}
 
 
 @BOTH
