@@ -16,6 +16,7 @@ from horae.contracts import CONTRACTS
 from horae.core.identity import LOCAL
 from horae.core.roles import Role
 from horae.errors import Unavailable
+from horae.service.access import Access
 from horae.service.access.credentials import CACHE_SECONDS, TRIES
 from horae.service.insight.views import READY_SECONDS
 from horae.web import app as web
@@ -280,6 +281,23 @@ async def test_S42_a_follower_whose_token_has_ended_is_sent_home(
         await follower.task
     assert world.followers == 0
     assert gate.streams.taken == 0
+
+
+async def test_S42_a_token_that_was_revoked_on_another_node_follows_nothing_after_five_seconds(
+    gate: web.Gate, world: World, monkeypatch: pytest.MonkeyPatch
+):
+    before_the_last_look = 5 - streams.PROOF_SECONDS
+    monkeypatch.setattr(streams, "PROOF_SECONDS", 0.01)
+    run = await world.start_run()
+    token, text = await world.services.access.create("ci", "user", "local", None)
+    follower = Follower(gate, run.run_id, headers=[(b"authorization", f"Bearer {text}".encode())])
+    assert (await follower.start())["status"] == 200
+
+    await Access(world.store, world.clock).revoke(token.id)
+    world.clock.advance(before_the_last_look)
+
+    async with asyncio.timeout(DEADLINE):
+        await follower.task
 
 
 # ── on loopback ──

@@ -24,6 +24,7 @@ from horae.core.roles import Role
 from horae.oidc import fetching
 from horae.oidc.provider import COOLDOWN, KEYS_SECONDS, Client, OidcProvider
 from horae.service.access.logins import Logins, RoleRule
+from horae.service.access.sessions import PROVEN_SECONDS
 from horae.web import app as web
 from tests.facades.test_native import problem_of
 from tests.facades.world import BOTH, World
@@ -201,6 +202,66 @@ async def test_roles_follow_the_groups_of_each_login(far: httpx.AsyncClient, iss
     assert (await far.get("/v1/me")).json()["role"] == "viewer"
 
 
+# ── who proved to be there, and when ──
+
+DANGEROUS = "/v1/tokens"
+
+
+async def acts(far: httpx.AsyncClient) -> httpx.Response:
+    return await far.post(DANGEROUS, json={"name": "x"})
+
+
+async def log_in_anew(far: httpx.AsyncClient, issuer: Issuer) -> httpx.Response:
+    asked = await begin(far, issuer, "/login/sso?anew=true")
+    assert (asked["prompt"], asked["max_age"]) == ("login", "0")
+    return await come_back(far, asked["state"])
+
+
+@pytest.fixture
+def admin(issuer: Issuer) -> Issuer:
+    issuer.groups = ["admins"]
+    return issuer
+
+
+@BOTH
+async def test_S37_a_login_that_the_provider_let_pass_without_a_question_proves_nothing(
+    far: httpx.AsyncClient, admin: Issuer, world: World
+) -> None:
+    admin.claims = {"auth_time": world.clock.now() // SECOND - PROVEN_SECONDS}
+    assert (await log_in(far, admin)).status_code == 303
+    problem_of(await acts(far), 401, "E_REAUTH")
+    admin.claims = {"auth_time": world.clock.now() // SECOND - PROVEN_SECONDS + 1}
+    assert (await log_in(far, admin)).status_code == 303
+    assert (await acts(far)).status_code == 201
+    world.clock.advance(1)
+    problem_of(await acts(far), 401, "E_REAUTH")  # ten minutes after it was proven, not after the login
+
+
+async def test_S37_a_provider_that_does_not_say_when_is_believed_where_it_was_told_to_ask(
+    far: httpx.AsyncClient, admin: Issuer
+) -> None:
+    asked = await begin(far, admin)
+    assert "prompt" not in asked
+    assert int(asked["max_age"]) > 300 * 86_400
+    await come_back(far, asked["state"])
+    problem_of(await acts(far), 401, "E_REAUTH")
+    assert (await log_in_anew(far, admin)).status_code == 303
+    assert (await acts(far)).status_code == 201
+
+
+async def test_S37_a_provider_that_did_not_ask_though_it_was_told_to_is_refused(
+    far: httpx.AsyncClient, admin: Issuer, world: World
+) -> None:
+    admin.claims = {"auth_time": world.clock.now() // SECOND - PROVEN_SECONDS}
+    problem_of(await log_in_anew(far, admin), 401, "E_REAUTH")
+    assert COOKIE not in far.cookies
+    admin.claims = {"auth_time": world.clock.now() // SECOND + 30}  # its clock is ahead
+    assert (await log_in_anew(far, admin)).status_code == 303
+    assert (await acts(far)).status_code == 201
+    world.clock.advance(PROVEN_SECONDS)
+    problem_of(await acts(far), 401, "E_REAUTH")
+
+
 # ── F-23: who is who ──
 
 
@@ -297,6 +358,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "F17_no_iat": {"iat": None}, "F27_nonce": {"nonce": "other"}, "F27_no_nonce": {"nonce": None},
     "F29_issuer": {"iss": "https://evil.example"}, "audience": {"aud": "other"}, "audience_list": {"aud": ["other"]},
     "audience_missing": {"aud": None}, "azp": {"azp": "other"}, "azp_missing": {"aud": ["horae", "other"]},
+    "auth_time_text": {"auth_time": "9"}, "auth_time_future": {"auth_time": 9_999_999_999},
     "no_subject": {"sub": None}, "empty_subject": {"sub": ""}, "long_subject": {"sub": "s" * 256},
     "subject_number": {"sub": 7},
 }  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from horae.core.model import SECOND
 from horae.errors import Unauthenticated
 from horae.oidc.fetching import Http, Json, Kept, KeptKeys, unreachable
 from horae.oidc.tokens import IdTokens, refused
@@ -17,6 +18,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 DISCOVERY_SECONDS = 3600.0
 KEYS_SECONDS = 600.0
 COOLDOWN = 30.0  # seconds between two looks for keys, or for a provider that did not answer
+LONG_AGO = 365 * 86_400  # seconds; whoever is asked for an age says when a user logged in, and this asks for no other
 RETRY = 5.0  # seconds between two tries to find the provider
 MOST_GROUPS = 1000
 
@@ -49,6 +51,7 @@ class OidcProvider:
             "scope": " ".join(self._client.scopes), "state": state, "nonce": nonce, "code_challenge": challenge,
             "code_challenge_method": "S256",
         }  # fmt: skip
+        asked["max_age"] = str(0 if is_anew else LONG_AGO)
         prompts = ["login"] if is_anew else []
         if "offline_access" in self._client.scopes:
             prompts.append("consent")  # without it, a provider gives nothing to ask again with
@@ -122,6 +125,7 @@ class OidcProvider:
             issuer, claims["sub"], next((name for name in names if isinstance(name, str) and name), ""),
             email[:254] if isinstance(email, str) else "",
             tuple(each for each in listed[:MOST_GROUPS] if isinstance(each, str)),
+            None if (at := claims.get("auth_time")) is None else round(at * SECOND),
         )  # fmt: skip
 
     async def _discover(self) -> Json:

@@ -28,6 +28,7 @@ LEEWAY = 60  # seconds by which clocks may differ
 MOST_TEXT = 64 << 10
 MOST_KEYS = 50
 LEAST_RSA = 2048  # bits
+_NOT_NEEDED = ("nbf", "auth_time")  # times that a token may leave out
 
 
 def refused(why: str) -> Unauthenticated:
@@ -84,14 +85,17 @@ class IdTokens:
 
 
 def _check_times(claims: Json, now: float) -> None:
-    times = {name: claims.get(name) for name in ("exp", "iat", "nbf")}
+    times = {name: claims.get(name) for name in ("exp", "iat", *_NOT_NEEDED)}
     for name, value in times.items():
-        if (value is None and name != "nbf") or not isinstance(value, int | float | None) or isinstance(value, bool):
+        if (
+            (value is None and name not in _NOT_NEEDED)
+            or not isinstance(value, int | float | None)
+            or isinstance(value, bool)
+        ):
             raise refused(f"its time {name} is missing or no number")
-    expires, issued, begins = times["exp"] or 0, times["iat"] or 0, times["nbf"] or 0
-    if now > expires + LEEWAY:
+    if now > (times["exp"] or 0) + LEEWAY:
         raise refused("it has expired; is there a clock skew between this server and the provider?")
-    if max(issued, begins) > now + LEEWAY:
+    if max(times[name] or 0 for name in ("iat", *_NOT_NEEDED)) > now + LEEWAY:
         raise refused("it is from the future; is there a clock skew between this server and the provider?")
 
 

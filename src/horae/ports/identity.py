@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from horae.core.model import Moment
+
 
 @dataclass(frozen=True, slots=True)
 class Claims:
@@ -15,6 +17,7 @@ class Claims:
     name: str = ""  # that the user would like to be called
     email: str = ""
     groups: tuple[str, ...] = ()
+    proven_at: Moment | None = None  # when the user last proved to be there; None: the provider does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class IdentityProvider(Protocol):
     issuer: str
 
     async def authorize_url(self, *, state: str, nonce: str, challenge: str, is_anew: bool) -> str:
-        """Return where a browser is sent to. With `is_anew` the user is to prove again to be there."""
+        """Return where a browser is sent to. With `is_anew` the user is to prove again to be there. The provider is
+        asked to say when the user last did."""
 
     async def exchange(self, code: str, *, verifier: str, nonce: str, issuer: str | None) -> Granted:
         """Return for whom the provider vouches by the code of a callback. `issuer` is what came with that."""

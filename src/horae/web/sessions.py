@@ -31,6 +31,7 @@ from horae.service.access.sessions import Origin
 from horae.web import auditing, http, params
 
 FORM_BYTES = 16 << 10
+ANEW = "anew"  # in the cookie of a login that began in order to prove again to be there
 BEGUN_SECONDS = 900  # that somebody may take at a provider
 _HERE = re.compile(r"/(?![/\\])[\x21-\x7e]{0,2000}")  # a path of this server, and of no other
 _STATE = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -105,21 +106,24 @@ class Sessions:
         return await self._access.open_session(known, origin_of(request))
 
     async def begin(self, request: http.Request) -> http.Answer:
-        following = place(request.args["next"])
+        following, is_anew = place(request.args["next"]), bool(request.args["anew"])
         try:
-            begun = await self._logins.begin(is_anew=bool(request.args["anew"]))
+            begun = await self._logins.begin(is_anew=is_anew)
         except Error as error:
             return await self._refused(request, error, following)
-        kept = named(request, f"{begun.secret}.{quote(following, safe='')}", BEGUN_SECONDS, _begun_as(begun.state))
-        return _onward(begun.url, kept)
+        text = f"{begun.secret}.{ANEW if is_anew else ''}.{quote(following, safe='')}"
+        return _onward(begun.url, named(request, text, BEGUN_SECONDS, _begun_as(begun.state)))
 
     async def complete(self, request: http.Request) -> http.Answer:
         """The provider's answer must belong to a login that this browser began."""
         asked = {name: value for name, value in request.args.items() if value is not None}
         suffix = _begun_as(asked.get("state", ""))
-        secret, _, kept = (http.cookie(request, http.session_name(request) + suffix) or "").partition(".")
-        following = place(unquote(kept))
-        answer = await self._enter(request, following, lambda: self._logins.complete(secret, asked, origin_of(request)))
+        begun = (http.cookie(request, http.session_name(request) + suffix) or "").split(".", 2)
+        secret, how, kept = [*begun, "", ""][:3]
+        answer = await self._enter(
+            request, place(unquote(kept)),
+            lambda: self._logins.complete(secret, asked, origin_of(request), is_anew=how == ANEW),
+        )  # fmt: skip
         answer.headers.append(named(request, "", 0, suffix))
         return answer
 

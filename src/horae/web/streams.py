@@ -16,7 +16,7 @@ from horae.errors import Error, Limited, Unavailable
 from horae.web.http import DATA, RawHeaders, Request, encode
 
 HEARTBEAT_SECONDS = 15.0  # between comments on a silent event stream
-PROOF_SECONDS = 5.0  # between two looks whether a follower's token is still good
+PROOF_SECONDS = 1.5  # between two looks whether a follower's token is still good
 STREAM_LIMIT = 256  # followers at once
 
 

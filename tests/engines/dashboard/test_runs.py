@@ -65,6 +65,36 @@ def test_a_log_opens_at_its_first_error_and_is_searched_and_linked_by_line(serve
     assert len(Path(download.value.path()).read_bytes().splitlines()) == 5006 - 1
 
 
+def test_the_log_goes_on_with_the_attempt_that_follows_unless_somebody_reads(
+    server: Server, page: Any, tmp_path: Path
+) -> None:
+    """The first attempt ends when it is told to; the second goes on."""
+    told = f"until [ -e '{tmp_path}'/$HORAE_ATTEMPT ]; do sleep 0.1; done"
+    work = f'seq 200; echo "this is try $HORAE_ATTEMPT"; {told}; exit 1'
+    job = {"name": "tried", "key": f"tried-{tmp_path.name}", "overlap": "allow", "steps": [{"name": "a", "run": work}]}
+    found = server.submit({**job, "retry": {"attempts": 3, "backoff": "1s"}})
+    run = server.http.post(f"/v1/jobs/{found[0]['id']}/run", json={}).json()["id"]
+    page.goto(f"/runs/{run}")
+    page.locator(".line", has_text="this is try 1").wait_for()
+    assert page.locator("#attempts").count() == 0
+    (tmp_path / "1").touch()
+    page.locator(".line", has_text="this is try 2").wait_for()
+    assert page.locator(".line", has_text="this is try 1").count() == 0
+    page.locator("#whose", has_text="of attempt 2").wait_for()
+    assert page.locator("#download").get_attribute("href") == f"/v1/runs/{run}/log/file?attempt=2"
+    page.locator("#attempts th", has_text="2, the last").wait_for()
+
+    page.locator("#follow").uncheck()  # somebody reads
+    (tmp_path / "2").touch()
+    page.get_by_role("button", name="Attempt 3 runs: show its log").wait_for()
+    assert page.locator(".line", has_text="this is try 2").count() == 1
+    page.locator("#attempts th", has_text="3, the last").wait_for()
+    page.get_by_role("button", name="Attempt 3 runs: show its log").click()
+    page.locator(".line", has_text="this is try 3").wait_for()
+    (tmp_path / "3").touch()
+    page.locator("#state .failed").wait_for()
+
+
 def test_a_run_is_watched_cancelled_and_run_again(server: Server, page: Any) -> None:
     run = start(server, "slow")
     page.goto(f"/runs/{run}")
@@ -85,13 +115,28 @@ def test_a_run_is_watched_cancelled_and_run_again(server: Server, page: Any) -> 
     page.locator(f'[data-run="{again}"] .state.cancelled').wait_for()
 
 
+def test_cancel_all_keeps_to_the_queue_that_the_page_shows(server: Server, page: Any) -> None:
+    assert server.http.put("/v1/queues/aside", json={}).is_success
+    steps = [{"name": "wait", "run": "sleep 600"}]
+    for name, queue in (("there", "aside"), ("elsewhere", "default")):
+        server.submit({"name": name, "key": name, "queue": queue, "overlap": "allow", "steps": steps})
+    there, elsewhere = start(server, "there"), start(server, "elsewhere")
+    page.goto("/runs?state=running&state=queued&queue=aside")
+    page.get_by_role("button", name="Cancel all…").click()
+    page.get_by_role("button", name="Cancel 1 run").click()
+    server.wait_until(lambda: server.http.get(f"/v1/runs/{there}").json()["state"] == "cancelled", "its end")
+    assert server.http.get(f"/v1/runs/{elsewhere}").json()["state"] in ("queued", "running")
+    server.http.post(f"/v1/runs/{elsewhere}/cancel")
+
+
 def test_a_queue_is_paused_and_a_node_is_cordoned(server: Server, page: Any) -> None:
     page.goto("/queues")
-    page.get_by_role("button", name="Pause").click()
-    page.locator(".queue .state.paused").wait_for()
+    queue = page.locator("#queue-default")
+    queue.get_by_role("button", name="Pause").click()
+    queue.locator(".state.paused").wait_for()
     assert server.http.get("/v1/queues/default").json()["state"] == "paused"
-    page.get_by_role("button", name="Resume").click()
-    page.locator(".queue .state.live").wait_for()
+    queue.get_by_role("button", name="Resume").click()
+    queue.locator(".state.live").wait_for()
     page.goto("/cluster")
     page.get_by_role("button", name="Cordon").click()
     page.locator("#nodes .state.cordoned").wait_for()

@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 from horae.errors import Limited
 from horae.ports.clock import Clock
 
-CACHE_SECONDS = 5.0
+CACHE_SECONDS = 3.0  # with the time between two looks of a stream (web.streams), less than the five that are promised
 CACHED = 4096  # tokens remembered
 TRIES = 20
 WINDOW = 60.0  # seconds

@@ -17,7 +17,7 @@ import hmac
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
@@ -37,7 +37,7 @@ from horae.ports.store.users import Users as UserPort
 from horae.service.access import Access
 from horae.service.access.credentials import is_secret_of, new_secret, parts_of
 from horae.service.access.passwords import Passwords, refuse_weak
-from horae.service.access.sessions import Origin, Vouched
+from horae.service.access.sessions import PROVEN_SECONDS, Origin, Vouched
 from horae.service.access.throttle import Throttle
 from horae.service.access.users import Users
 
@@ -147,8 +147,9 @@ class Logins:
         )
         return Begun(url, state, secret)
 
-    async def complete(self, secret: str, asked: Mapping[str, str], origin: Origin) -> str:
-        """Return the text of a new session for whom the provider vouches. `asked` came with the browser."""
+    async def complete(self, secret: str, asked: Mapping[str, str], origin: Origin, *, is_anew: bool = False) -> str:
+        """Return the text of a new session for whom the provider vouches. `asked` came with the browser; with `is_anew`
+        the login began in order to prove again to be there."""
         is_ours = hmac.compare_digest(asked.get("state", "").encode(), _derived("state", secret).encode())
         if not is_ours or not _SECRET.fullmatch(secret):  # whoever has no secret could be given a state that fits
             raise _foreign_answer()
@@ -164,8 +165,23 @@ class Logins:
             issuer=asked.get("iss"),
         )  # fmt: skip
         assert granted.claims is not None, "a code is exchanged for an ID token"
+        proven_at = self._proven_at(granted.claims, is_anew=is_anew)
         user = await self._known(granted.claims)
-        return await self.open(user, origin, self._vouched(granted, provider.issuer))
+        return await self.open(user, origin, replace(self._vouched(granted, provider.issuer), proven_at=proven_at))
+
+    def _proven_at(self, claims: Claims, *, is_anew: bool) -> Moment:
+        """Return when a user proved to be there, as the provider says: it lets those whom it knows come back without a
+        question. Where it does not say, it is believed if it was told to ask."""
+        now = self._clock.now()
+        if claims.proven_at is None:
+            return now if is_anew else 0
+        if is_anew and now - claims.proven_at >= PROVEN_SECONDS * SECOND:
+            raise Unauthenticated(
+                "the identity provider did not let you prove again that it is you",
+                code="E_REAUTH",
+                hint="log out there, and log in again",
+            )
+        return claims.proven_at
 
     async def renew(self, session: Session) -> bool:
         """Ask the provider whether a session may stay: with new claims, or with those of before while it is away."""
@@ -210,7 +226,9 @@ class Logins:
         user = await self._store.find_identity(claims.issuer, claims.subject) or await self._new(claims)
         if user.disabled_at is not None:
             raise Denied(f"{user.name} is disabled here", code="E_DISABLED", hint="ask an admin")
-        await self._store.sync_members(user.id, claims.issuer, await self._roles(claims.groups))
+        await self._store.sync_members(
+            user.id, claims.issuer, await self._roles(claims.groups), await self._store.now()
+        )
         if claims.email != user.email:
             await self._store.set_email(user.id, claims.email)
         self._access.doubt_user(user.id)

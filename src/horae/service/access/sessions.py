@@ -60,11 +60,12 @@ NOWHERE = Origin()
 
 @dataclass(frozen=True, slots=True)
 class Vouched:
-    """What a provider gave to ask again with."""
+    """What a provider gave to ask again with, and when it says that its user proved to be there."""
 
     issuer: str
     refresh: str | None = None  # sealed
     refresh_at: Moment | None = None
+    proven_at: Moment = 0
 
 
 Renew = Callable[[Session], Awaitable[bool]]
@@ -85,8 +86,9 @@ class Sessions:
         """Return the text of a session of a token, or of a user in an organisation."""
         secret, now = new_secret(), await self._store.now()
         ends = now + round(self.limits.absolute * SECOND)
+        proven_at = now if vouched is None else min(vouched.proven_at, now)
         session = Session(
-            0, hash_of(secret), now, ends, seen_at=now, proven_at=now, address=origin.address,
+            0, hash_of(secret), now, ends, seen_at=now, proven_at=proven_at, address=origin.address,
             agent=origin.agent[:_AGENT],
         )  # fmt: skip
         if isinstance(of, Token):

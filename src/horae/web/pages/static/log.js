@@ -7,8 +7,9 @@ import { toast } from "./toasts.js";
 import { count } from "./words.js";
 
 const { run } = byId("run").dataset;
-const { attempt } = byId("log").dataset;
-const which = Number(attempt) > 0 ? `&attempt=${attempt}` : "";
+const isChosen = new URLSearchParams(location.search).has("attempt"); // then no other is shown
+let attempt = Number(byId("log").dataset.attempt);
+let which = attempt > 0 ? `&attempt=${attempt}` : "";
 const box = byId("lines");
 const view = byId("view");
 const TALLEST = 10_000_000; // pixels: browsers have an end
@@ -33,8 +34,10 @@ let rowHeight = 24;
 
 async function index() {
   let isEnd = false;
+  const mine = attempt;
   while (!isEnd) {
     const found = await get(`/v1/runs/${run}/log/index?offset=${log.offset}&line=${log.line}${which}`);
+    if (mine !== attempt) return;
     for (const block of found.blocks) {
       const last = log.blocks.at(-1);
       if (last && block.line < last.line) continue;
@@ -103,7 +106,9 @@ const blockOf = (line) => log.blocks.findLast((block) => block.line <= line);
 async function read(block) {
   const next = log.blocks[log.blocks.indexOf(block) + 1];
   const limit = Math.min(8 * 1024 * 1024, Math.max(1, (next?.offset ?? log.size) - block.offset));
+  const mine = attempt;
   const text = await get(`/v1/runs/${run}/log?offset=${block.offset}&limit=${limit}${which}`);
+  if (mine !== attempt) return;
   texts.set(block.line, text.split("\n"));
   while (texts.size > KEPT) texts.delete(texts.keys().next().value);
 }
@@ -114,7 +119,8 @@ function textOf(line) {
   const lines = texts.get(block.line);
   if (lines) return lines[line - block.line] ?? "";
   if (!reading.has(block.line)) {
-    reading.set(block.line, read(block).then(show, toast).finally(() => reading.delete(block.line)));
+    const begun = read(block).then(show, toast).finally(() => { if (reading.get(block.line) === begun) reading.delete(block.line); });
+    reading.set(block.line, begun);
   }
   return null;
 }
@@ -266,6 +272,39 @@ export async function grow() {
   if (isFollowing) box.scrollTop = box.scrollHeight;
 }
 
+// ── tried again ──
+
+// Each attempt has a log of its own.
+async function turnTo(next) {
+  attempt = next; // what is being read of the one before is dropped
+  which = `&attempt=${next}`;
+  Object.assign(log, { blocks: [], heads: [], error: null, offset: 0, line: 1, size: 0, lines: 0 });
+  texts.clear();
+  reading.clear();
+  target = 0;
+  byId("log").dataset.attempt = next;
+  byId("whose").textContent = next > 1 ? `of attempt ${next}` : "";
+  byId("download").href = `/v1/runs/${run}/log/file?attempt=${next}`;
+  byId("newer").hidden = true;
+  layOut();
+  setFollowing(true);
+  await growing?.catch(() => {});
+  await grow();
+  if (wanted) seek();
+}
+
+// Who follows the log goes on with that of the next attempt; who reads is asked.
+function hear(next) {
+  if (!next || next <= attempt || isChosen) return growSoon();
+  if (attempt === 0 || isFollowing || rows === 0) return turnTo(next).catch(toast);
+  byId("newer").hidden = false;
+  byId("newer").textContent = `Attempt ${next} runs: show its log`;
+  byId("newer").dataset.attempt = next;
+}
+
+const growSoon = later(grow, 200);
+byId("newer").addEventListener("click", ({ target: button }) => turnTo(Number(button.dataset.attempt)).catch(toast));
+
 async function begin() {
   try {
     await index();
@@ -279,5 +318,5 @@ async function begin() {
   else if (log.error && ["failed", "timed_out"].includes(log.state)) goTo(log.error.line);
 }
 
-document.addEventListener("horae-log", later(grow, 200));
+document.addEventListener("horae-log", ({ detail }) => hear(detail.attempt));
 begin();

@@ -1,26 +1,18 @@
-// Follows one run by server-sent events: its state, how far it is, and that its log has grown (log.js reads it).
+// Follows one run: its state, how far it is, and that its log has grown (log.js reads it).
 
 import { get } from "./api.js";
-import { badge, byId } from "./dom.js";
+import { badge, byId, make, when } from "./dom.js";
+import { followRun } from "./stream.js";
 import { clock } from "./words.js";
 
-const { run: id } = byId("run").dataset;
-// What is there already, log.js reads by lines: here only what comes is of interest.
-const source = new EventSource(`/v1/runs/${id}/log/follow?tail=0`);
-
-function mark(word, className) {
-  const live = byId("live");
-  live.className = `pulse end ${className}`;
-  live.textContent = word;
-}
-
 // Parts that only a server draws well are read again when the state has changed.
-let shownState = byId("run").dataset.state;
+let shown = `${byId("run").dataset.state} ${byId("run").dataset.attempt}`;
 async function redraw() {
   const page = new DOMParser().parseFromString(await get(location.pathname + location.search, { headers: { accept: "text/html" } }), "text/html");
-  for (const name of ["acts", "waterfall", "why", "came"]) {
+  for (const name of ["acts", "waterfall", "attempts", "why", "came"]) {
     const found = page.getElementById(name);
     if (found && byId(name)) byId(name).replaceWith(found);
+    else if (found && name === "attempts") byId("waterfall").after(found); // there was one until now
   }
 }
 
@@ -45,8 +37,9 @@ function share(progress) {
 }
 
 function show(run) {
-  if (run.state !== shownState) {
-    shownState = run.state;
+  const now = `${run.state} ${run.attempt}`;
+  if (now !== shown) {
+    shown = now;
     redraw().catch(() => {}); // the mark says that the server is away
   }
   byId("state").replaceChildren(...badge(run.state));
@@ -63,22 +56,31 @@ function show(run) {
   }
   for (const place of document.querySelectorAll("[data-clock]")) {
     const moment = run[place.dataset.clock];
-    place.textContent = clock(moment);
+    place.replaceChildren(...(moment ? [when(moment), " ", make("small", { textContent: clock(moment) })] : ["–"]));
   }
   const late = run.late_ms;
   document.querySelector("[data-span]").textContent =
     late === null ? "–" : Math.abs(late) < 1000 ? `${late} ms` : `${(late / 1000).toFixed(1)} s`;
 }
 
-const grown = () => document.dispatchEvent(new Event("horae-log"));
-source.addEventListener("log", grown);
-source.addEventListener("state", (event) => show(JSON.parse(event.data)));
-source.addEventListener("end", (event) => {
-  source.close();
-  show(JSON.parse(event.data));
+let grownTo; // attempt and size of the log that log.js was told of
+function grow(attempt, size) {
+  const to = `${attempt}:${size}`;
+  if (grownTo !== to) document.dispatchEvent(new CustomEvent("horae-log", { detail: { attempt } }));
+  grownTo = to;
+}
+
+function end(attempt) {
+  const live = byId("live");
+  [live.className, live.textContent, live.dataset.ended] = ["pulse end held", "ended", ""];
   byId("quiet").textContent = "No output.";
-  grown();
-  mark("ended", "held");
-});
-source.addEventListener("open", () => mark("live", ""));
-source.addEventListener("error", () => mark("reconnecting", "lost"));
+  document.dispatchEvent(new CustomEvent("horae-log", { detail: { attempt } }));
+}
+
+if (!("ended" in byId("live").dataset)) {
+  followRun(Number(byId("run").dataset.run), ({ run, attempt, log_size: size }) => {
+    show(run);
+    grow(attempt, size);
+    if (run.finished_at) end(attempt);
+  });
+}
