@@ -166,6 +166,7 @@ BODIES = {
     "UserRequest": "`name`, and if wanted `kind` (`person` or `service`), `email`, `org` (name, number or `*`), `role`",
     "LinkRequest": "`issuer` and `subject` of a provider's user",
     "OrganisationRequest": "`name`",
+    "OrganisationChanges": "a JSON object with what shall change of `name`, `most_waiting` and `most_jobs`",
     "MemberRequest": "`role`",
     "AlertRuleDocument": "an alert [rule](../howto/alerts.md#rules)",
     "AlertChannelDocument": "a [channel](../howto/alerts.md#channels) of alerts",

@@ -81,7 +81,7 @@ def test_an_evicted_agent_is_refused_with_a_token_for_any_agent_by_whatever_name
     assert joined.stop() == 0
 
 
-def test_an_agent_joins_once_renews_itself_is_evicted_and_comes_back_with_a_new_token(
+def test_S61_an_agent_joins_once_renews_itself_is_evicted_and_comes_back_with_a_new_token(
     servers: tuple[Server, Server], begin: Begin, tmp_path: Path
 ):
     asked, called = servers

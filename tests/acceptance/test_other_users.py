@@ -35,7 +35,7 @@ def nobody() -> int:
 
 @needs_root
 @pytest.mark.parametrize("way", WAYS)
-def test_another_account_of_the_machine_needs_a_token(server: Server, way: str):
+def test_S43_another_account_of_the_machine_needs_a_token(server: Server, way: str):
     let_in, refused = WAYS[way]
     asked = {"scope": "agent", "node": "*"} if way == "agent" else {}
     made = server.post("/v1/tokens", {"name": "guest", **asked}, status=201)

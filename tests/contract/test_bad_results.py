@@ -104,7 +104,7 @@ async def found(side: Side, run_id: int) -> Run:
 
 
 @pytest.mark.parametrize("case", WORST | ONLY_OF_STRANGERS)
-async def test_a_bad_result_of_a_remote_agent_fails_its_run_and_the_rest_goes_through(side: Side, case: str):
+async def test_S44_a_bad_result_of_a_remote_agent_fails_its_run_and_the_rest_goes_through(side: Side, case: str):
     fields, words = (WORST | ONLY_OF_STRANGERS)[case]
     before, bad, after = await side.order(3)
     async with side.served() as address, joined(address) as raw:

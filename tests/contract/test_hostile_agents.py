@@ -85,7 +85,7 @@ async def test_output_goes_nowhere_under_a_number_that_the_attempt_does_not_have
         assert total(far) == 4
 
 
-async def test_output_goes_nowhere_for_a_run_that_somebody_else_holds(far: Side, tmp_path: Path):
+async def test_S44_output_goes_nowhere_for_a_run_that_somebody_else_holds(far: Side, tmp_path: Path):
     async with (
         holding(far, tmp_path) as (remote, run_id),
         connected(tmp_path / "other", far.broker or f"127.0.0.1:{far.port}", identity="f" * 16) as other,
@@ -97,7 +97,7 @@ async def test_output_goes_nowhere_for_a_run_that_somebody_else_holds(far: Side,
         assert await far.files.read(far.files.ref(run_id, 1, 1), 0, 100) == b"mine"
 
 
-async def test_no_more_of_a_log_is_stored_than_allowed_and_the_log_says_so(far: Side, tmp_path: Path):
+async def test_S44_no_more_of_a_log_is_stored_than_allowed_and_the_log_says_so(far: Side, tmp_path: Path):
     async with holding(far, tmp_path, limits=SMALL) as (remote, run_id):
         ref = await write(remote, run_id, b"x" * 1_000_000)
         await settled(remote)
@@ -238,7 +238,7 @@ BOUNDS = Bounds("n1", ("python", "shell"), ("gpu",), ("gpu=2", "memory=1GiB"))
         ({"resources": {"memory": 2**31}}, "not for memory=2GiB"),
     ],
 )
-async def test_an_agent_that_says_to_be_more_than_its_token_allows_is_refused(
+async def test_S43_an_agent_that_says_to_be_more_than_its_token_allows_is_refused(
     far: Side, tmp_path: Path, node: dict[str, Any], says: str
 ):
     async with guarded(far) as (address, access):
@@ -323,7 +323,7 @@ async def test_the_tokens_of_all_lines_are_proved_by_one_question(
     assert probe.calls["get_token"] == 0
 
 
-async def test_only_of_jobs_that_it_runs_an_agent_learns_the_last_result(far: Side, tmp_path: Path):
+async def test_S44_only_of_jobs_that_it_runs_an_agent_learns_the_last_result(far: Side, tmp_path: Path):
     theirs, ours = await far.order(name="theirs"), await far.order(2, name="ours")
     jobs = [(await far.jobs.get_run(run_id)).job_id for run_id in (*theirs, *ours)]
     async with far.served() as address, connected(tmp_path / "agent", address) as remote:

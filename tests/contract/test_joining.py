@@ -193,7 +193,7 @@ def test_a_credential_file_that_is_damaged_or_a_token_of_another_kind_is_said(fi
 # ── renewal ──
 
 
-async def test_the_old_secret_is_good_until_the_new_one_was_used_once(server: Server, file: Path):
+async def test_S43_the_old_secret_is_good_until_the_new_one_was_used_once(server: Server, file: Path):
     own = OwnCredential(file, await server.make_join())
     token = await server.hello(own)
     old = own.token

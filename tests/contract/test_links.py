@@ -657,7 +657,7 @@ async def test_a_server_that_does_not_answer_a_beat_is_not_asked_again(
         assert await remote.link.beat(0) is not None
 
 
-async def test_a_stranger_with_the_name_of_a_living_agent_is_refused(far: Side, tmp_path: Path):
+async def test_S43_a_stranger_with_the_name_of_a_living_agent_is_refused(far: Side, tmp_path: Path):
     async with far.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
         async with connected(tmp_path / "other", address, identity="f" * 16, session="t" * 16) as stranger:

@@ -121,7 +121,7 @@ ALL = (
 )
 
 
-async def test_with_the_logins_of_the_documents_an_agent_hears_nothing_of_others(
+async def test_S46_with_the_logins_of_the_documents_an_agent_hears_nothing_of_others(
     sqlite_store: Store, clock: FakeClock, walled: Nats, tmp_path: Path
 ):
     async with (
@@ -136,7 +136,7 @@ async def test_with_the_logins_of_the_documents_an_agent_hears_nothing_of_others
     assert heard == []
 
 
-async def test_with_the_logins_of_the_documents_nobody_speaks_for_another(
+async def test_S46_with_the_logins_of_the_documents_nobody_speaks_for_another(
     sqlite_store: Store, clock: FakeClock, walled: Nats, tmp_path: Path
 ):
     own, theirs = own_subject(DOWN, "evil", LINE), own_subject(DOWN, "n1", LINE)

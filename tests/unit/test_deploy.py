@@ -112,7 +112,7 @@ def test_nats_understands_its_settings_and_flags(tmp_path: Path):
         check_nats("-c", str(tmp_path / "flags.conf"), *shlex.split(flags))
 
 
-def test_agents_may_do_over_nats_what_the_page_says_and_no_more():
+def test_S46_agents_may_do_over_nats_what_the_page_says_and_no_more():
     page = (ROOT / "docs" / "howto" / "nats.md").read_text()
     conf = (DEPLOY / "nats.conf").read_text()
     (row,) = re.findall(r"^\| agent `NAME` \| (.+) \| (.+) \|$", page, re.M)

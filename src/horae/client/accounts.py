@@ -96,6 +96,23 @@ def create_org(name: str) -> Call[Organisation]:
     return send("POST", "/v1/orgs", {"name": name})
 
 
+def rename_org(org: str, name: str) -> Call[Organisation]:
+    """Give an organisation another name."""
+    return send("PATCH", f"/v1/orgs/{_part(org)}", {"name": name})
+
+
+def limit_org(org: str, *, most_waiting: int | None = None, most_jobs: int | None = None) -> Call[Organisation]:
+    """Limit how many runs of an organisation may wait, and how many jobs it may have; 0 takes a limit away, and what is
+    not given stays."""
+    limits = given({"most_waiting": most_waiting, "most_jobs": most_jobs})
+    return send("PATCH", f"/v1/orgs/{_part(org)}", {name: limit or None for name, limit in limits.items()})
+
+
+def delete_org(org: str) -> Call[None]:
+    """Delete an organisation that has nothing any more."""
+    return send("DELETE", f"/v1/orgs/{_part(org)}")
+
+
 def members(org: str) -> Call[MemberPage]:
     """The members of an organisation, by its name or number."""
     return get(f"/v1/orgs/{_part(org)}/members", has="items")

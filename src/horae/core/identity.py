@@ -94,6 +94,8 @@ class Organisation:
     id: int
     name: str
     created_at: Moment
+    most_waiting: int | None = None  # runs that may wait; None: any number
+    most_jobs: int | None = None  # that there may be
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,8 @@ class Organisation(Struct):
     id: Id
     name: str
     created_at: When
+    most_waiting: Annotated[int | None, Meta(description="Runs that may wait; null: any number.")]
+    most_jobs: Annotated[int | None, Meta(description="Jobs that there may be; null: any number.")]
 
 
 class OrganisationPage(Struct):

@@ -648,13 +648,20 @@ REQUESTS: Json = {
             "name": {**_TEXT, "description": "A handle, unique in the installation."},
             "kind": {"enum": list(UserKind), "description": "person, unless said; a service cannot log in."},
             "email": {"type": "string", "description": "For people to read; nobody is known by it."},
-            "org": {**_TEXT, "description": "Name or number of an organisation, `*` for all; default, unless said."},
+            "org": {**_TEXT, "description": "Name or number of an organisation, `*` for all; the first, unless said."},
             "role": {**_ROLE, "description": "There; without one, the user is a member of none."},
         },
         "name",
     ),
     "LinkRequest": _object({"issuer": _TEXT, "subject": _TEXT}, "issuer", "subject"),
     "OrganisationRequest": _object({"name": _TEXT}, "name"),
+    "OrganisationChanges": _object(
+        {
+            "name": _TEXT,
+            "most_waiting": _or_null({**_whole(1, queues.MOST), "description": "Runs that may wait."}),
+            "most_jobs": _or_null({**_whole(1, queues.MOST), "description": "Jobs that there may be."}),
+        }
+    ),
     "MemberRequest": _object({"role": _ROLE}, "role"),
     "AlertRuleDocument": _object(_ALERT_RULE, "when", "channels"),
     "AlertChannelDocument": _object(_ALERT_CHANNEL, "kind"),

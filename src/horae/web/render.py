@@ -263,7 +263,7 @@ def user(it: User) -> schemas.User:
 
 
 def organisation(it: Organisation) -> schemas.Organisation:
-    return schemas.Organisation(it.id, it.name, stamp(it.created_at))
+    return schemas.Organisation(it.id, it.name, stamp(it.created_at), it.most_waiting, it.most_jobs)
 
 
 def secret(it: model.Secret) -> schemas.Secret:

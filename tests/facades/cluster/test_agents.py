@@ -195,7 +195,7 @@ async def test_a_node_without_a_free_slot_refuses(world: World, changes: dict[st
     assert 'horae_dispatches_total{outcome="refused"} 1.0' in metrics
 
 
-async def test_beyond_loopback_a_dispatch_needs_the_token_of_an_agent(world: World) -> None:
+async def test_S49_beyond_loopback_a_dispatch_needs_the_token_of_an_agent(world: World) -> None:
     await submit(world)
     gate = web.create_app(world.services, CONTRACTS, version="1", loopback_only=False)
     texts = {scope: (await world.services.access.create(scope, scope, "ann", None))[1] for scope in ("user", "agent")}

@@ -156,7 +156,9 @@ def test_there_are_hundreds_and_all_differ() -> None:
 
 
 @pytest.mark.parametrize("part", range(4))
-async def test_hostile_requests_are_refused_in_the_contracts_form_and_change_nothing(world: World, part: int) -> None:
+async def test_S49_hostile_requests_are_refused_in_the_contracts_form_and_change_nothing(
+    world: World, part: int
+) -> None:
     await prepare(world)
     before = await seen(world)
     for each in HOSTILE[part::4]:

@@ -384,6 +384,38 @@ async def test_a_run_begun_late_without_a_trace_of_why_says_so(world: World) -> 
 
 
 @BOTH
+async def test_a_successor_that_began_late_names_the_run_that_had_to_end_first(world: World) -> None:
+    job = await world.submit(overlap="queue")
+    first = await world.start_run(job.id)
+    second = await world.queue_run(job.id)
+    world.clock.advance(40)
+    await first.end(State.SUCCEEDED, started_at=world.clock.now() - 40 * SECOND)
+    ended = world.clock.now()
+    await (await world.take(second.id)).end(State.SUCCEEDED)
+    late = (await why_run(world, second)).get("late.overlap")
+    assert late["data"] == {"seconds": 40, "runs": [first.run_id], "ended_at": format_moment(ended)}
+    assert late["policy"] == "overlap: queue"
+
+
+@BOTH
+async def test_a_run_that_came_late_after_others_names_the_last_of_them(world: World) -> None:
+    before = await world.submit(key="extract", name="extract", **EVERY_MINUTE)
+    after = await world.submit(key="load", after=["extract"], **EVERY_MINUTE)
+    world.clock.advance(60)
+    await world.fire()
+    await act(world)
+    [first], [second] = await runs_of(world, before.id), await runs_of(world, after.id)
+    work = await world.take(first["id"])
+    world.clock.advance(40)
+    await work.end(State.SUCCEEDED, started_at=world.clock.now() - 40 * SECOND)
+    await act(world)
+    await (await world.take(second["id"])).end(State.SUCCEEDED)
+    late = (await why_run(world, second["id"])).get("late.dependency")
+    assert (late["data"]["runs"], late["policy"]) == ([first["id"]], "after: [extract]")
+    assert f"it comes after {first['id']} of extract" in late["text"]
+
+
+@BOTH
 async def test_the_parts_of_its_way_are_told_apart(world: World) -> None:
     job = await world.submit(**EVERY_MINUTE)
     world.clock.advance(65)

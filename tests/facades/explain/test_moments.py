@@ -233,6 +233,28 @@ async def test_a_moment_that_passed_while_the_job_was_paused_says_that_it_was_ch
     await world.http.post(f"/v1/jobs/{job.id}/resume")
     resumed = await why_job(world, job.id, "2027-01-15T09:00:00Z")
     assert (resumed.codes, resumed.first["data"]["changed_at"]) == (["moment.changed"], "2027-01-15T09:30:00Z")
+    assert resumed.first["data"]["changes"][0]["by"] == "local"
+    assert "local changed the job at 2027-01-15T09:30:00Z" in resumed.first["text"]
+    assert resumed.first["text"].endswith("before, it was paused")
+
+
+@BOTH
+async def test_a_schedule_that_was_changed_since_is_told_as_it_was_and_by_whom(world: World) -> None:
+    document = {"name": "job", "key": "k", "steps": [{"run": "true"}]}
+    job_id = (await world.submit(key="k", schedule="0 12 * * *")).id
+    _go_to(world, "2027-01-15T10:00:00Z")
+    await world.http.put(f"/v1/jobs/{job_id}", json={**document, "schedule": "@every 1h"})
+    _go_to(world, "2027-01-15T10:30:00Z")
+    await world.http.put(f"/v1/jobs/{job_id}", json={**document, "schedule": "0 9 * * *"})
+    answer = await why_job(world, job_id, "2027-01-15T09:00:00Z")
+    assert answer.codes == ["moment.before_creation", "moment.changed"]
+    changed = answer.get("moment.changed")
+    first, second = changed["data"]["changes"]
+    assert [(one["at"], one["by"]) for one in (first, second)] == [
+        ("2027-01-15T10:00:00Z", "local"), ("2027-01-15T10:30:00Z", "local"),
+    ]  # fmt: skip
+    assert (len(first["before"]), second["before"]) == (1, ["every 1h"])
+    assert f"before, it was {first['before'][0]}, and 1 change came after that" in changed["text"]
 
 
 # ── records ──

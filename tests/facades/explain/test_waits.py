@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from horae.core.model import NodeState, OperatorWish, State
+from horae.core.model import DEFAULT_ORG, NodeState, OperatorWish, State
 from horae.core.time.moments import format_moment
 from horae.core.waits import Wait
 from horae.core.work.specs import parse_job
@@ -27,6 +27,19 @@ async def test_a_paused_queue_is_named(world: World) -> None:
     answer = await why_run(world, run)
     assert answer.codes[0] == "wait.queue_paused"
     assert (answer.first["data"]["queue"], answer.first["unblock"]) == ("reports", "horae queues resume reports")
+    assert answer.first["data"]["by"] == "local"
+    assert answer.first["text"].startswith(
+        f"its queue reports is paused by local since {answer.first['data']['by_at']}"
+    )
+
+
+@BOTH
+async def test_who_paused_a_queue_is_told_in_his_organisation_alone(world: World) -> None:
+    await world.http.put("/v1/queues/reports", json={})
+    await world.http.post("/v1/queues/reports/pause")
+    deeds = await world.store.load_done("queue", "reports", DEFAULT_ORG, 10)
+    assert [one.made("state") for one in deeds] == ["paused", "open"]
+    assert await world.store.load_done("queue", "reports", DEFAULT_ORG + 1, 10) == []
 
 
 @BOTH
@@ -183,6 +196,38 @@ async def test_a_run_that_waits_again_after_a_loss_says_so(world: World) -> None
     assert answer.get("attempt.lost")["data"]["node"] == NODE
 
 
+@BOTH
+async def test_who_cordoned_an_agent_is_named(world: World) -> None:
+    await world.join()
+    run = await world.queue_run()
+    await world.http.post(f"/v1/nodes/{NODE}/cordon")
+    answer = await why_run(world, run)
+    assert (answer.codes[0], answer.first["data"]["by"]) == ("wait.cordoned", "local")
+    assert f"local said so of {NODE}" in answer.first["text"]
+
+
+@BOTH
+async def test_runs_of_other_organisations_are_counted_and_never_named(world: World) -> None:
+    """Neither their ids nor the names of their jobs."""
+    await world.store.register_node(node(NODE, kinds=("shell",), slots=2))
+    ours, theirs = await _job_of(world, "ours"), await _job_of(world, "theirs", DEFAULT_ORG + 1)
+    first, second = await world.start_run(ours), await world.start_run(theirs)
+    jobs = [await _job_of(world, "mine"), await _job_of(world, "secret", DEFAULT_ORG + 1)]
+    before = [await world.queue_run(job_id) for job_id in jobs]
+    answer = await why_run(world, await world.queue_run((await world.submit()).id))
+    assert (answer.codes[0], answer.first["data"]["runs"]) == ("wait.slots", [first.run_id])
+    assert f"by runs {first.run_id} of ours and 1 of other organisations" in answer.first["text"]
+    assert answer.get("wait.line")["data"]["before"] == 2
+    assert answer.get("wait.line")["data"]["runs"] == [before[0].id]
+    assert "theirs" not in str(answer.body)
+    assert "secret" not in str(answer.body)
+    assert second.run_id not in answer.first["data"]["runs"]
+
+
+async def _job_of(world: World, name: str, org: int = DEFAULT_ORG) -> int:
+    return (await world.jobs.submit([parse_job({"name": name, "steps": [{"run": "true"}]})], org=org)).jobs[0].id
+
+
 # ── for limits ──
 @BOTH
 async def test_the_limit_of_a_queue_names_the_runs_in_it(world: World) -> None:
@@ -203,7 +248,7 @@ async def test_a_concurrency_key_names_who_holds_it(world: World) -> None:
     await world.claim("shell")
     answer = await why_run(world, second)
     assert answer.codes[0] == "wait.limit.concurrency"
-    assert answer.first["text"] == f"1 of 1 run with tenant acme: runs {first.id}"
+    assert answer.first["text"] == f"1 of 1 run with tenant acme: runs {first.id} of job"
     assert answer.first["policy"] == "concurrency_limits: [{limit: 1, per: data.tenant}]"
 
 

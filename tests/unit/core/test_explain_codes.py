@@ -35,3 +35,9 @@ def test_a_row_says_what_it_means_why_and_what_to_do() -> None:
     for one in CODES.values():
         assert all(text.endswith((".", "`")) for text in one[1:]), one
         assert one.page == f"{PAGE}#{one.code}"
+
+
+def test_every_code_is_named_by_a_test() -> None:
+    tests = Path(__file__).parents[2]
+    text = "\n".join(path.read_text() for path in tests.rglob("test_*.py"))
+    assert [code for code in CODES if f'"{code}"' not in text] == []

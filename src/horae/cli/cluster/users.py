@@ -68,6 +68,9 @@ def _register_users(app: click.Group) -> None:
 def _register_orgs(app: click.Group) -> None:
     group = listing(app, "orgs", "horae orgs")(list_orgs)
     command(group, "create", "horae orgs create data")(create_org)
+    command(group, "rename", "horae orgs rename data science")(rename_org)
+    command(group, "limit", "horae orgs limit data --most-waiting 1000 --most-jobs 500")(limit_org)
+    command(group, "delete", "horae orgs delete data")(delete_org)
     command(group, "members", "horae orgs members data")(members)
     command(group, "add", "horae orgs add data bob --role editor")(add)
     command(group, "remove", "horae orgs remove data bob")(remove)
@@ -235,8 +238,12 @@ def list_orgs(session: Session) -> None:
     if session.as_json:
         session.screen.json(page)
         return
-    rows = [[str(it["id"]), it["name"], local_time(it["created_at"])] for it in page["items"]]
-    session.screen.table([">id", "name", "created"], rows, "there is none")
+    rows = [
+        [str(it["id"]), it["name"], *(str(it[limit] or "–") for limit in ("most_waiting", "most_jobs")),
+         local_time(it["created_at"])]
+        for it in page["items"]
+    ]  # fmt: skip
+    session.screen.table([">id", "name", ">waiting at most", ">jobs at most", "created"], rows, "there is none")
 
 
 def create_org(session: Session, name: Annotated[str, Argument(metavar="NAME", help="Its name.")]) -> None:
@@ -244,6 +251,41 @@ def create_org(session: Session, name: Annotated[str, Argument(metavar="NAME", h
     with session.client() as client:
         made = client.json.create_org(name)
     _show(session, made, f"organisation {clean(name)} has the number {made['id']}")
+
+
+def rename_org(
+    session: Session, org: Org, name: Annotated[str, Argument(metavar="NEW", help="Its name from now on.")]
+) -> None:
+    """Give an organisation another name."""
+    with session.client() as client:
+        _show(session, client.json.rename_org(org, name), f"{clean(org)} is {clean(name)} from now on")
+
+
+def limit_org(
+    session: Session,
+    org: Org,
+    most_waiting: Annotated[
+        int | None, Option("--most-waiting", metavar="N", help="Runs that may wait; 0: any number.")
+    ] = None,
+    most_jobs: Annotated[
+        int | None, Option("--most-jobs", metavar="N", help="Jobs that there may be; 0: any number.")
+    ] = None,
+) -> None:
+    """Limit an organisation. What is not given stays."""
+    with session.client() as client:
+        made = client.json.limit_org(org, most_waiting=most_waiting, most_jobs=most_jobs)
+    waiting, jobs = (made[limit] or "any number of" for limit in ("most_waiting", "most_jobs"))
+    _show(session, made, f"{clean(made['name'])} may have {jobs} jobs, and {waiting} runs that wait")
+
+
+def delete_org(session: Session, org: Org) -> None:
+    """Delete an organisation that has no jobs, runs, queues, agents and sources any more.
+
+    Its tokens are revoked; its members, grants, secrets and alert rules are gone.
+    """
+    with session.client() as client:
+        client.json.delete_org(org)
+    _show(session, {"org": org}, f"the organisation {clean(org)} is deleted")
 
 
 def members(session: Session, org: Org) -> None:

@@ -55,5 +55,14 @@ class PolicyCounts(Protocol):
         """Runs, up to `most`, that wait (queued or blocked) for jobs of an owner, or made for a user of the RPC
         contract; of one queue, or of all."""
 
+    async def count_waiting_in(self, org: int, most: int) -> int:
+        """As count_waiting, of all jobs of an organisation; tasks of workflows are not counted."""
+
+    async def count_jobs_in(self, org: int, most: int) -> int:
+        """Jobs of an organisation, up to `most`."""
+
+    async def list_quotas(self) -> dict[int, tuple[int | None, int | None]]:
+        """(runs that may wait, jobs) by organisation, of those that have a limit."""
+
     async def count_failures(self, job_id: int, since: Moment, most: int) -> int:
         """Runs of a job, up to `most`, that failed or timed out: made since then, and newer than its last success."""

@@ -62,7 +62,14 @@ class Organisations(Protocol):
         """Keep a new one, under the next id that nothing has; None when the name is taken."""
 
     async def list_organisations(self) -> list[Organisation]:
-        """By id."""
+        """Those that were not deleted, by id."""
+
+    async def change_organisation(self, wanted: Organisation) -> Organisation | None:
+        """Give it this name and these limits; None when it is gone, or another has the name."""
+
+    async def delete_organisation(self, org: int, now: Moment) -> dict[str, int]:
+        """Delete it, with its members, grants, secrets and rules; its tokens are revoked, and its number is given to no
+        other. While there are jobs, runs or sources in it, nothing happens: return how many."""
 
     async def put_member(self, org: int, user_id: int, role: Role, at: Moment) -> None:
         """As somebody said by hand, in place of what was said before. Who is one already stays so since then."""

@@ -81,7 +81,7 @@ class Access:
         self._guessers = Guessers(clock)
         self._known: Believed[Token] = Believed(clock)
         self._users: Believed[User] = Believed(clock)
-        self._orgs: dict[str, int] = {}  # name → number: neither changes
+        self._orgs: Believed[dict[str, int]] = Believed(clock)  # 0 → name → number
         self.sessions = Sessions(store, clock, self._guessers, limits or Limits())
 
     # ── making and ending ──
@@ -195,6 +195,13 @@ class Access:
     def doubt_user(self, user_id: int) -> None:
         """What is known of a user has changed: here it counts at once."""
         self._users.doubt(lambda user: user.id == user_id)
+
+    def doubt_organisation(self, org: int) -> None:
+        """Its name, or everything of it, has changed: here it counts at once."""
+        self._orgs.forget(EVERYWHERE)
+        self._known.doubt(lambda token: token.org in (org, EVERYWHERE) or token.parent_id is not None)
+        self._users.doubt(lambda user: org in user.roles)
+        self.sessions.doubt_organisation(org)
 
     async def has_login(self) -> bool:
         """Return whether anybody could come in: there is a user token that is good now, or a user."""
@@ -341,10 +348,12 @@ class Access:
         """Return the organisation of this name or number; None: there is none."""
         if text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST_ORG)):
             return int(text) if 1 <= int(text) <= LARGEST_ORG else None
-        if text not in self._orgs:
-            found = await within(LOOK_UP_SECONDS, self._store.list_organisations())
-            self._orgs = {one.name: one.id for one in found if one.id != EVERYWHERE}
-        return self._orgs.get(text)
+        known, now = self._orgs.find(EVERYWHERE), self._clock.elapsed()
+        if known is not None and self._orgs.is_fresh(known) and known.value and text in known.value:
+            return known.value[text]
+        names = {one.name: one.id for one in await within(LOOK_UP_SECONDS, self._store.list_organisations())}
+        self._orgs.put(EVERYWHERE, names, now)
+        return names.get(text)
 
     async def locally(self, wanted: str | None) -> Principal:
         """Return the user who runs this server, in an organisation."""

@@ -164,6 +164,10 @@ class Sessions:
         if known is not None and is_secret_of(parts[2], known.hash):
             await self.end(known.id)
 
+    def doubt_organisation(self, org: int) -> None:
+        """Sessions that go on there may have ended: here it counts at once."""
+        self._known.doubt(lambda session: session.org == org)
+
     async def end(self, session_id: int) -> None:
         await self._store.end_session(session_id)
         self._known.forget(session_id)

@@ -14,17 +14,21 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 import structlog
 
 from horae.core.identity import EVERYWHERE, OPERATOR, Member, Organisation, Principal, User, UserKind
-from horae.core.model import SECOND
+from horae.core.members import owner_of
+from horae.core.model import DEFAULT_ORG, SECOND, NodeState
 from horae.core.rights import refuse_without
 from horae.core.roles import Permission, Role, is_within
 from horae.errors import Conflict, Denied, Invalid, NotFound
 from horae.ports import deeds
+from horae.ports.store.cluster import Nodes
 from horae.ports.store.moments import StoreClock
+from horae.ports.store.queues import Queues
 from horae.ports.store.users import Organisations as OrganisationStore
 from horae.ports.store.users import Users as UserPort
 from horae.service.access import Access
@@ -38,7 +42,7 @@ RESERVED = frozenset({OPERATOR, "anonymous", "nobody", "system", "agent"})
 log = structlog.get_logger(__name__)
 
 
-class UserStore(UserPort, OrganisationStore, StoreClock, Protocol): ...
+class UserStore(UserPort, OrganisationStore, Nodes, Queues, StoreClock, Protocol): ...
 
 
 class Users:
@@ -129,9 +133,7 @@ class Users:
 
     async def create_organisation(self, name: str, who: Principal) -> Organisation:
         await self.refuse_without_installation(who, "make organisations")
-        refuse_bad_name(name)
-        if name.isdigit():
-            raise Invalid("an organisation's name is no number", code="E_PATTERN", path="name")
+        _refuse_bad_org_name(name)
         deeds.note(subject=name)
         deeds.note_change(None, {"name": name})
         made = await self._store.add_organisation(name, await self._store.now())
@@ -139,6 +141,56 @@ class Users:
             raise Conflict(f"there is an organisation {name} already", code="E_NAME_TAKEN")
         log.info("organisation.created", id=made.id, name=name, by=who.name)
         return made
+
+    async def change_organisation(self, org: int, changes: Mapping[str, Any], who: Principal) -> Organisation:
+        """`changes` are those of name, most_waiting and most_jobs that shall be another."""
+        before = await self._organisation(org, who, "change organisations")
+        if "name" in changes:
+            if org == DEFAULT_ORG:  # settings speak of it by its name
+                raise Conflict(f"{before.name} is the first organisation, and keeps its name", code="E_ORG_KEPT")
+            _refuse_bad_org_name(changes["name"])
+        wanted = replace(before, **changes)
+        deeds.note(subject=before.name)
+        deeds.note_change({name: getattr(before, name) for name in changes}, dict(changes))
+        made = await self._store.change_organisation(wanted)
+        if made is None:
+            raise Conflict(f"there is an organisation {wanted.name} already", code="E_NAME_TAKEN")
+        self._access.doubt_organisation(org)
+        log.info("organisation.changed", id=org, name=made.name, by=who.name)
+        return made
+
+    async def delete_organisation(self, org: int, who: Principal) -> None:
+        """For ever: whatever it has but records of what was is gone with it. Its tokens are revoked."""
+        before = await self._organisation(org, who, "delete organisations")
+        if org == DEFAULT_ORG:
+            raise Conflict(f"{before.name} is the first organisation, which stays", code="E_ORG_KEPT")
+        deeds.note(subject=before.name)
+        deeds.note_change({"name": before.name}, None)
+        left = {
+            "queues": sum(queue.org == org for queue in await self._store.list_queues()),
+            "agents": sum(
+                node.state is not NodeState.GONE and owner_of(node) == org for node in await self._store.list_nodes()
+            ),
+        }
+        if not any(left.values()):
+            left = await self._store.delete_organisation(org, await self._store.now())
+        if some := [f"{number} {what}" for what, number in left.items() if number]:
+            raise Conflict(
+                f"the organisation {before.name} has {', '.join(some)}",
+                code="E_ORG_NOT_EMPTY",
+                hint="delete jobs, queues and sources, cancel what runs, and evict the agents first",
+            )
+        self._access.doubt_organisation(org)
+        log.info("organisation.deleted", id=org, name=before.name, by=who.name)
+
+    async def _organisation(self, org: int, who: Principal, what: str) -> Organisation:
+        await self.refuse_without_installation(who, what)
+        if org == EVERYWHERE:
+            raise Conflict("that is all organisations, and not one of them", code="E_ORG_KEPT")
+        for found in await self._store.list_organisations():
+            if found.id == org:
+                return found
+        raise NotFound(f"there is no organisation {org}", hint="`horae orgs` lists them")
 
     async def list_organisations(self, who: Principal) -> list[Organisation]:
         """Return all of them to who runs the installation, to others their own."""
@@ -228,6 +280,12 @@ class Users:
         if org != who.org:
             raise NotFound(f"there is no organisation {org}", hint="`horae orgs` lists them")
         refuse_without(who, Permission.USERS)
+
+
+def _refuse_bad_org_name(name: str) -> None:
+    refuse_bad_name(name)
+    if name.isdigit():
+        raise Invalid("an organisation's name is no number", code="E_PATTERN", path="name")
 
 
 def _refuse_more(role: Role | None, who: Principal) -> None:

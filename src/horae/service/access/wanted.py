@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from horae.core.fields import Fields, Problems, fields_of, shown
+from horae.core.foreign_permissions import LONGEST, read_any_role
 from horae.core.model import ANY, JOIN, LARGEST_ORG, SCOPES, Bounds
 from horae.core.policy import resources
-from horae.core.roles import LONGEST, ROLE_WORDS, Role, read_role
+from horae.core.roles import ROLE_WORDS, Role
 
 DEFAULT_SECONDS = 90 * 86_400.0  # that a user's token is good for; one of an agent, until it is revoked
 JOIN_SECONDS = 900.0  # that one to join by is good for
@@ -76,7 +77,7 @@ def _read_role(fields: Fields, scope: str) -> Role | None:
         return None
     if scope in OF_AGENTS:
         fields.fault("role", "E_FIELD_CONFLICT", "an agent has no role: it does what runs ask for", "leave role out")
-    found = read_role(role)
+    found = read_any_role(role)
     if found is None:
         fields.fault("role", "E_ENUM", f"must be {ROLE_WORDS}, got {shown(role)}")
     return found

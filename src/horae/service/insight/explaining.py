@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from horae.core.insight.why.explain import Explanation, explain_at, explain_job, explain_run, explain_this_trigger
-from horae.core.insight.why.facts import Facts, Standing
+from horae.core.insight.why.facts import SHOWN, Done, Facts, Standing
 from horae.core.insight.why.late import NOTICED
 from horae.core.insight.why.schedules import MOST_TRIGGERS, Asked, read_asked
 from horae.core.insight.why.waiting import runs_named
 from horae.core.members import is_for
-from horae.core.model import Job, Moment, NodeState, Reason, Run, RunFilter, State, Trigger
+from horae.core.model import Job, Moment, NodeState, OperatorWish, Reason, Run, RunFilter, State, Trigger
+from horae.core.policy.queues import QueueState
 from horae.core.time.moments import read_clock
 from horae.errors import NotFound
 from horae.ports.store.cluster import Nodes
@@ -33,6 +34,8 @@ MOST_RECORDS = 2_000  # of each state that are looked through for a moment
 COUNTED = 1_000  # of those that go before a run
 BESIDE = 500  # runs made before, and after, one that was late
 MOST_BUSY = 100  # runs of agents that are named
+MOST_DONE = 50  # deeds that are looked through
+MOST_CORDONED = 3  # agents of which it is asked who cordoned them
 MOST_NODES = 50  # whose runs are asked for
 LIVE = tuple(state for state in State if not state.is_terminal)
 
@@ -66,7 +69,8 @@ class Explaining:
         if at is None:
             return explain_job(look.base, await look.runs(RunFilter(job_id=job.id)))
         asked = [(trigger, read_asked(at, trigger)) for trigger in job.triggers[:MOST_TRIGGERS]]
-        return explain_at(look.base, asked, await look.records(asked, None, at))
+        records = await look.records(asked, None, at)
+        return explain_at(await look.of_moments(asked), asked, records)
 
     async def trigger(self, trigger_id: int, at: str | None = None) -> Explanation:
         """The same of one trigger of a job."""
@@ -79,7 +83,8 @@ class Explaining:
         if at is None:
             return explain_this_trigger(look.base, trigger, await look.runs(RunFilter(job.id, trigger_id)))
         asked = [(trigger, read_asked(at, trigger))]
-        return explain_at(look.base, asked, await look.records(asked, trigger_id, at), "trigger")
+        records = await look.records(asked, trigger_id, at)
+        return explain_at(await look.of_moments(asked), asked, records, "trigger")
 
     async def _job(self, job_id: int) -> Job:
         job = await self._store.get_job(job_id)
@@ -123,12 +128,31 @@ class _Look:
         runs = [run for run in found.values() if trigger_id in (None, run.trigger_id)]
         return [await self.facts_of(run) for run in runs[:MOST_RUNS]]
 
+    async def of_moments(self, asked: Sequence[tuple[Trigger, Asked]]) -> Facts:
+        """Return what matters of moments without a record: who changed the job after them."""
+        job = self.base.job
+        is_since = any(one.at is not None and one.at < job.updated_at for _, one in asked)
+        return replace(self.base, done=await self._done([("job", str(job.id))])) if is_since else self.base
+
+    async def _done(self, subjects: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[Done]]:
+        """Return what people of the job's organisation did lately to each of these."""
+        org = self.base.job.org
+        return {subject: await self._store.load_done(*subject, org, MOST_DONE) for subject in subjects}
+
     async def facts_of(self, run: Run) -> Facts:
+        """Return what matters of a run, with the names of jobs of its organisation."""
+        facts = await self._gathered(run)
+        ids = {one.job_id for runs in (facts.busy, facts.beside, facts.others.values()) for one in runs}
+        return replace(facts, names=await self._store.load_names_in(facts.job.org, sorted(ids))) if ids else facts
+
+    async def _gathered(self, run: Run) -> Facts:
         facts = replace(self.base, run=run, attempts=await self._attempts(run))
         if run.state.is_terminal:
             return replace(facts, others=await self._others(run), beside=await self._beside(facts))
         standing = await self._store.load_standing_of(run.id) or Standing()
         facts = replace(facts, standing=standing, queue=self._queues.by_id(standing.queue))
+        if facts.queue.state is QueueState.PAUSED:
+            facts = replace(facts, done=await self._done([("queue", facts.queue.name)]))
         gather = self._by_reason().get(run.reason if run.state is State.BLOCKED else run.state.word)
         return replace(facts, **(await gather(facts) if gather is not None else {}))
 
@@ -142,11 +166,18 @@ class _Look:
 
     async def _for_agent(self, facts: Facts) -> dict[str, Any]:
         line = await self._store.load_line(facts.the_run.id, COUNTED)
-        return {"line": line, **await self._offers(facts)}
+        return {"line": line, **await self._offers(facts), "done": {**facts.done, **await self._cordoned(facts)}}
+
+    async def _cordoned(self, facts: Facts) -> dict[tuple[str, str], list[Done]]:
+        """Return who keeps new work from agents that may be meant."""
+        kind = facts.the_run.kind
+        names = [node.name for node in facts.nodes if kind in node.kinds and node.wanted is not OperatorWish.LIVE]
+        return await self._done([("node", name) for name in names[:MOST_CORDONED]])
 
     async def _for_limits(self, facts: Facts) -> dict[str, Any]:
         limits = await self._store.load_limits(facts.the_run.id)
-        return {"limits": limits, **await self._offers(facts)}
+        shown = [run_id for state in limits for run_id in state.runs[:SHOWN]]
+        return {"limits": limits, "others": await self._others(facts.the_run, *shown), **await self._offers(facts)}
 
     async def _offers(self, facts: Facts) -> dict[str, Any]:
         """What agents have, and who has the rest."""

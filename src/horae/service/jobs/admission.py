@@ -54,9 +54,19 @@ class Admission:
         if found:
             raise Invalid.of(found)
 
+    async def has_most_jobs(self, org: int) -> bool:
+        """Return whether an organisation may have only so many jobs."""
+        await self._quotas.refresh()
+        return self._quotas.most_jobs(org) is not None
+
+    async def check_jobs(self, org: int, new: int) -> None:
+        """Refuse to make that many jobs, where there would be more than may."""
+        await self._quotas.check_jobs(org, new)
+
     async def check_waiting(self, drafts: Sequence[Draft], owner: str, org: int) -> None:
         """Refuse jobs that run at once, where more would wait than may."""
-        limited = [draft for draft in drafts if self._quotas.is_for(self.queues.find(draft.policy.queue))]
+        await self._quotas.refresh()
+        limited = [draft for draft in drafts if self._quotas.is_for(self.queues.find(draft.policy.queue), org)]
         if not limited:
             return
         now = await self.queues.now()
@@ -73,13 +83,14 @@ class Admission:
     async def admit(self, wanted: Mapping[int, Wanted]) -> dict[int, Error]:
         """Let runs in, each for itself; return why those that may not come in may not."""
         await self.queues.refresh()
+        await self._quotas.refresh()
         refused: dict[int, Error] = {}
         asks: dict[int, Ask] = {}
         for number, job in wanted.items():
             queue = self.queues.find(job.policy.queue)
             if queue.state is QueueState.DRAINING:
                 refused[number] = _draining(queue)
-            elif self._quotas.is_for(queue):
+            elif self._quotas.is_for(queue, job.org):
                 asks[number] = Ask(job.org, made_for(job.owner, job.annotations), queue)
         answers = await self._quotas.take(list(asks.values())) if asks else ()
         return refused | {number: error for number, error in zip(asks, answers, strict=False) if error is not None}
@@ -87,8 +98,9 @@ class Admission:
     async def is_open(self, job: Wanted) -> bool:
         """Return whether runs of a job may come in, however many they are."""
         await self.queues.refresh()
+        await self._quotas.refresh()
         queue = self.queues.find(job.policy.queue)
-        return queue.state is not QueueState.DRAINING and not self._quotas.is_for(queue)
+        return queue.state is not QueueState.DRAINING and not self._quotas.is_for(queue, job.org)
 
 
 def _works_in(path: str, kind: str, spec: Json, policy: Policy) -> Iterator[tuple[str, str, Policy]]:

@@ -155,6 +155,9 @@ class Submits:
         for key, refused in hidden:
             if key not in known:  # one that is there knows its secrets
                 raise refused
+        if await self._admission.has_most_jobs(org):
+            there = await self._find([draft.key for draft in drafts], owner, org)
+            await self._admission.check_jobs(org, sum(draft.key not in there for draft in drafts))
         return await self._check_made(drafts, org)
 
     async def _check_made(self, drafts: Sequence[Draft], org: int) -> Sequence[Draft]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horae.core.insight.why.facts import SHOWN, Busy, Line, Neighbour, Owner, Standing
+from horae.core.insight.why.facts import SHOWN, Busy, Done, Line, Neighbour, Owner, Standing
 from horae.core.model import Moment, Run
 from horae.core.policy.demands import NOTHING, demand_from_text
 from horae.core.runs.orders import NEVER
 from horae.stores.parts.history import PastPart
 from horae.stores.parts.lists import ENDED
-from horae.stores.rows import decode
+from horae.stores.rows import decode, from_json
 
 BEFORE = 200  # ids before the first that was made at a moment: an id may be given out some time before its run is made
 
@@ -56,13 +56,20 @@ class ExplainingPart(PastPart):
             return Line()
         same, higher, others = rows[0]
         first = tuple(row[0] for row in await self._get("heads_of", run_id, SHOWN))
-        return Line(same, higher, others, first[: same + higher], limit in (same, higher, others))
+        return Line(same, higher, others, first, limit in (same, higher, others))
 
     async def load_busy_of(self, nodes: Sequence[str], limit: int) -> list[Busy]:
         return [Busy(*row) for row in await self._get("busy_of", self._list(nodes), limit)]
 
     async def load_beside(self, run: Run, limit: int) -> list[Neighbour]:
         return [Neighbour(*row) for row in await self._get("beside", run.id, limit, run.node)]
+
+    async def load_done(self, kind: str, subject: str, org: int, limit: int) -> list[Done]:
+        rows = await self._get("done_to", kind, subject, org, limit)
+        return [Done(at, who, from_json(change)) for at, who, change in rows]
+
+    async def load_names_in(self, org: int, job_ids: Sequence[int]) -> dict[int, str]:
+        return {row[0]: row[1] for row in await self._get("names_in", self._list(job_ids), org)}
 
     async def load_owner(self, segment: int) -> Owner | None:
         rows = await self._get("owner_of", segment)

@@ -26,10 +26,14 @@ SELECT
 FROM live r JOIN queues q ON q.id = r.queue WHERE r.id = $1 AND r.state = {queued};
 
 -- heads_of --
--- The first of a run's queue and kind, in the order in which they are started.
-SELECT l.id FROM live l, (SELECT id, kind, queue FROM live WHERE id = $1) AS r
-WHERE l.state = {queued} AND l.kind = r.kind AND l.queue = r.queue AND l.id <> r.id
-ORDER BY l.priority DESC, l.pass, l.id LIMIT $2;
+-- The first of a run's queue and kind that are started before it, in that order; of other organisations none.
+SELECT h.id FROM (
+  SELECT l.id, l.job_id, l.priority, l.pass, r.job_id AS own FROM live l, (SELECT * FROM live WHERE id = $1) AS r
+  WHERE l.state = {queued} AND l.kind = r.kind AND l.queue = r.queue
+    AND (l.priority > r.priority OR (l.priority = r.priority AND (l.pass, l.id) < (r.pass, r.id)))
+  ORDER BY l.priority DESC, l.pass, l.id LIMIT 100) AS h
+JOIN jobs j ON j.id = h.job_id AND j.org = (SELECT o.org FROM jobs o WHERE o.id = h.own)
+ORDER BY h.priority DESC, h.pass, h.id LIMIT $2;
 
 -- busy_of --
 SELECT id, job_id, node, kind, started_at FROM live WHERE state = {running} AND node IN {names} ORDER BY node, id LIMIT $2;
@@ -42,6 +46,15 @@ UNION ALL SELECT * FROM (
 UNION ALL SELECT * FROM (
   SELECT id, job_id, node, kind, created_at, started_at, CAST(NULL AS bigint) AS finished_at FROM live
   WHERE state = {running} AND node = $3 AND id <> $1 LIMIT $2) AS l;
+
+-- names_in --
+SELECT id, name FROM jobs WHERE id IN {ids} AND org = $2;
+
+-- done_to --
+-- Of the last deeds done to something, those of an organisation: by the index of subjects, however many others there are.
+SELECT at, who, change FROM (
+  SELECT id, at, who, org, outcome, change FROM audit WHERE kind = $1 AND subject = $2 ORDER BY id DESC LIMIT $4) AS d
+WHERE org = $3 AND outcome = 'done' AND change <> '' ORDER BY id DESC;
 
 -- owner_of --
 SELECT owner, since_at FROM segments WHERE segment = $1;

@@ -71,6 +71,15 @@ class QueuePart(Database):
     async def count_waiting(self, org: int, user: str, queue: int | None, most: int) -> int:
         return int((await self._get("count_waiting", org, user, queue, most))[0][0])
 
+    async def count_waiting_in(self, org: int, most: int) -> int:
+        return int((await self._get("count_waiting_in", org, most))[0][0])
+
+    async def count_jobs_in(self, org: int, most: int) -> int:
+        return int((await self._get("count_jobs_in", org, most))[0][0])
+
+    async def list_quotas(self) -> dict[int, tuple[int | None, int | None]]:
+        return {row[0]: (row[1], row[2]) for row in await self._get("list_quotas")}
+
     async def count_failures(self, job_id: int, since: Moment, most: int) -> int:
         return int((await self._get("count_failures", job_id, since, most))[0][0])
 

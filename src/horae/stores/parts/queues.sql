@@ -41,6 +41,18 @@ WHERE owner IS NOT NULL GROUP BY queue, owner;
 SELECT queue, reason, count(*)
 FROM (SELECT queue, reason FROM live WHERE state = {blocked} AND job_id > 0 LIMIT $1) AS found GROUP BY queue, reason;
 
+-- count_waiting_in --
+SELECT count(*) FROM (
+  SELECT 1 FROM live l JOIN jobs j ON j.id = l.job_id
+  WHERE j.org = $1 AND l.state <> {running} AND l.parent_id IS NULL LIMIT $2) AS found;
+
+-- count_jobs_in --
+SELECT count(*) FROM (SELECT 1 FROM jobs WHERE org = $1 AND deleted_at IS NULL LIMIT $2) AS found;
+
+-- list_quotas --
+SELECT id, most_waiting, most_jobs FROM organisations
+WHERE deleted_at IS NULL AND (most_waiting IS NOT NULL OR most_jobs IS NOT NULL);
+
 -- count_failures [claim] --
 SELECT count(*) FROM (
   SELECT 1 FROM history WHERE job_id = $1 AND state IN ({failed}, {timed_out}) AND created_at >= $2 AND parent_id IS NULL

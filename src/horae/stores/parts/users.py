@@ -13,6 +13,7 @@ from horae.stores.rows import Row
 
 RACES = 4  # that whoever makes an organisation may lose
 MANUAL = "manual"  # the source of what was said by hand
+HOLDS = ("members", "sessions", "grants", "secrets", "rules", "channels", "alerts", "deliveries")  # go with it
 
 
 class UserPart(Database):
@@ -87,6 +88,25 @@ class UserPart(Database):
 
     async def list_organisations(self) -> list[Organisation]:
         return [Organisation(*row) for row in await self._get("list_organisations")]
+
+    async def change_organisation(self, wanted: Organisation) -> Organisation | None:
+        limits = wanted.most_waiting, wanted.most_jobs
+        rows = await self._put("change_organisation", wanted.id, wanted.name, *limits)
+        return Organisation(*rows[0]) if rows else None
+
+    async def delete_organisation(self, org: int, now: Moment) -> dict[str, int]:
+        def steps() -> Steps[dict[str, int]]:
+            yield ("hold_organisation", org)
+            jobs, runs, sources = (yield ("organisation_has", org))[0]
+            if jobs or runs or sources:
+                return {"jobs": jobs, "runs that have not ended": runs, "sources": sources}
+            yield ("revoke_tokens_in", org, now)
+            for what in HOLDS:
+                yield (f"drop_{what}_in", org)
+            yield ("drop_organisation", org, now)
+            return {}
+
+        return await self._transact(steps)
 
     async def put_member(self, org: int, user_id: int, role: Role, at: Moment) -> None:
         await self._put("put_member", org, user_id, role, MANUAL, at)

@@ -63,13 +63,54 @@ SELECT 1 + max(m.id), $2, $1 FROM (
   UNION ALL SELECT coalesce(max(org), 1) FROM jobs
 ) m
 HAVING NOT EXISTS (SELECT 1 FROM organisations WHERE name = $1)
-ON CONFLICT DO NOTHING RETURNING id, name, created_at;
+ON CONFLICT DO NOTHING RETURNING id, name, created_at, most_waiting, most_jobs;
 
 -- name_organisation --
 INSERT INTO organisations (id, created_at, name) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
 
 -- list_organisations --
-SELECT id, name, created_at FROM organisations WHERE id > 0 ORDER BY id;
+SELECT id, name, created_at, most_waiting, most_jobs FROM organisations WHERE id > 0 AND deleted_at IS NULL ORDER BY id;
+
+-- change_organisation --
+UPDATE organisations SET name = $2, most_waiting = $3, most_jobs = $4
+WHERE id = $1 AND deleted_at IS NULL AND NOT EXISTS (SELECT 1 FROM organisations WHERE name = $2 AND id <> $1)
+RETURNING id, name, created_at, most_waiting, most_jobs;
+
+-- organisation_has --
+SELECT (SELECT count(*) FROM jobs WHERE org = $1 AND deleted_at IS NULL),
+  (SELECT count(*) FROM live l JOIN jobs j ON j.id = l.job_id WHERE j.org = $1),
+  (SELECT count(*) FROM sources WHERE org = $1);
+
+-- drop_organisation --
+-- Its number is given to no other, and its name may be: no name begins with a dash.
+UPDATE organisations SET name = '-' || CAST(id AS text), deleted_at = $2 WHERE id = $1;
+
+-- revoke_tokens_in --
+UPDATE tokens SET revoked_at = coalesce(revoked_at, $2) WHERE org = $1;
+
+-- drop_members_in --
+DELETE FROM members WHERE org = $1;
+
+-- drop_sessions_in --
+DELETE FROM sessions WHERE org = $1;
+
+-- drop_grants_in --
+DELETE FROM grants WHERE org = $1;
+
+-- drop_secrets_in --
+DELETE FROM secrets WHERE org = $1;
+
+-- drop_rules_in --
+DELETE FROM alert_rules WHERE org = $1;
+
+-- drop_channels_in --
+DELETE FROM alert_channels WHERE org = $1;
+
+-- drop_alerts_in --
+DELETE FROM alerts WHERE org = $1;
+
+-- drop_deliveries_in --
+DELETE FROM alert_deliveries WHERE org = $1;
 
 -- put_member --
 -- Whoever stays a member is one since then.

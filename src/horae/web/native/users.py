@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from horae import schemas
 from horae.core.fields import Fields, shown
+from horae.core.foreign_permissions import LONGEST, read_any_role
 from horae.core.identity import UserKind
-from horae.core.roles import LONGEST, ROLE_WORDS, Permission, Role, read_role
+from horae.core.model import DEFAULT_ORG
+from horae.core.policy.queues import MOST
+from horae.core.roles import ROLE_WORDS, Permission, Role
 from horae.service import Services
 from horae.service.access.users import INVITE_SECONDS, PAGE
 from horae.web import http, params, render
@@ -39,6 +44,11 @@ class Users:
             op("GET", orgs, self.list_orgs, "users", "List organisations", "OrganisationPage", needs=Permission.READ),
             op("POST", orgs, self.create_org, "users", "Make an organisation", "Organisation", 201,
                body=http.Body("OrganisationRequest", {"name": "data"}), errors=(409,), needs=needs, is_dangerous=True),
+            op("PATCH", f"{orgs}/{{org}}", self.change_org, "users", "Change the name or the limits of an organisation",
+               "Organisation", body=http.Body("OrganisationChanges", {"most_waiting": 1000, "most_jobs": 500}),
+               errors=(409,), needs=needs),
+            op("DELETE", f"{orgs}/{{org}}", self.delete_org, "users", "Delete an organisation", status=204,
+               errors=(409,), needs=needs, is_dangerous=True),
             op("GET", members, self.list_members, "users", "List the members of an organisation", "MemberPage",
                needs=needs),
             op("PUT", f"{members}/{{name}}", self.add_member, "users", "Make a user a member", status=204,
@@ -62,7 +72,7 @@ class Users:
         kind, role = fields.text("kind") or UserKind.PERSON, _role(fields)
         if kind not in set(UserKind):
             fields.fault("kind", "E_ENUM", f"must be one of {', '.join(UserKind)}, got {shown(kind)}")
-        org, email = fields.text("org") or "default", fields.text("email") or ""
+        org, email = fields.text("org") or str(DEFAULT_ORG), fields.text("email") or ""
         fields.problems.raise_any()
         roles = {} if role is None else {await self._users.find_organisation(org, who): role}
         made = await self._users.create(name, who, kind=UserKind(kind), roles=roles, email=email)
@@ -109,6 +119,29 @@ class Users:
         made = await self._users.create_organisation(name, http.principal(request))
         return http.reply(201, render.organisation(made))
 
+    async def change_org(self, request: http.Request) -> http.Answer:
+        """Only who runs the installation. What is left out stays; null takes a limit away. `most_waiting` is of the
+        runs that anybody asks for: what a schedule makes is never refused. Other nodes go by it within 5 seconds."""
+        fields = read_fields(await request.document(), "name", "most_waiting", "most_jobs")
+        changes: dict[str, Any] = {
+            name: None if fields.values[name] is None else fields.number(name, None, 1, MOST, whole=True)
+            for name in ("most_waiting", "most_jobs")
+            if name in fields.values
+        }
+        if "name" in fields.values:
+            changes["name"] = fields.text("name") or ""
+        fields.problems.raise_any()
+        org = await self._org(request)
+        return http.reply(
+            200, render.organisation(await self._users.change_organisation(org, changes, http.principal(request)))
+        )
+
+    async def delete_org(self, request: http.Request) -> http.Answer:
+        """Only who runs the installation, and only one without jobs, live runs, queues, agents and sources. Its tokens
+        are revoked; its members, grants, secrets and alert rules are gone. What was recorded of it stays."""
+        await self._users.delete_organisation(await self._org(request), http.principal(request))
+        return http.Reply(204)
+
     async def list_members(self, request: http.Request) -> http.Answer:
         who = http.principal(request)
         found = await self._users.list_members(await self._org(request), who)
@@ -148,6 +181,6 @@ def _role(fields: Fields) -> Role | None:
     text = fields.text("role", LONGEST)
     if text is None:
         return None
-    if (role := read_role(text)) is None:
+    if (role := read_any_role(text)) is None:
         fields.fault("role", "E_ENUM", f"must be {ROLE_WORDS}, got {shown(text)}")
     return role

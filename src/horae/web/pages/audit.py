@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 from horae import schemas
 from horae.core.audit import AuditFilter, Outcome
 from horae.core.identity import EVERYWHERE, Principal
+from horae.core.rights import may
 from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http, openapi, params
@@ -41,6 +42,7 @@ _PAGES = {
     "secret": "/settings/secrets", "token": "/settings/tokens", "user": "/settings/users",
     "grant": "/settings/roles",
 }  # fmt: skip
+_NEEDED = {"secret": Permission.SECRETS, "token": Permission.TOKENS, "user": Permission.USERS}  # to see these pages
 
 
 class Told(NamedTuple):
@@ -74,10 +76,11 @@ class AuditPage:
             await self._users.audited(args["org"], who), args["who"], args["action"], args["kind"], args["id"],
             args["outcome"][0] if args["outcome"] else None, since, until,
         )  # fmt: skip
+        hidden = frozenset(kind for kind, needed in _NEEDED.items() if not may(who, needed))
         page = await self._audit.page(where, args["cursor"], SHOWN)
         asked = {**args, "outcome": args["outcome"][0] if args["outcome"] else None}
         return self._shell.page(
-            request, "audit.html", rows=[self._told(shown(row)) for row in page.items], asked=asked,
+            request, "audit.html", rows=[self._told(shown(row), hidden) for row in page.items], asked=asked,
             outcomes=list(Outcome), kinds=KINDS, spans=list(filters.AGO),
             filtered=any(value for name, value in args.items() if name != "cursor"),
             older=None if page.cursor is None else _address(asked, cursor=page.cursor),
@@ -91,26 +94,28 @@ class AuditPage:
         names = {str(org.id): org.name for org in found if org.id != EVERYWHERE}
         return names if len(names) > 1 else {}
 
-    def _told(self, row: schemas.AuditRow) -> Told:
+    def _told(self, row: schemas.AuditRow, hidden: frozenset[str]) -> Told:
         method, _, path = row.operation.partition(" ")
         known = self._api.document["paths"].get(path, {}).get(method.lower(), {})
         changes = row.change if isinstance(row.change, dict) else {}
         return Told(
-            row, known.get("summary") or row.operation or row.action, _page_of(row.kind, row.subject), _made(row),
+            row, known.get("summary") or row.operation or row.action, _page_of(row.kind, row.subject, hidden),
+            _made(row, hidden),
             [(path, *_both(both)) for path, both in changes.items()],
             row.change if isinstance(row.change, str) else "",
         )  # fmt: skip
 
 
-def _page_of(kind: str, subject: str) -> str | None:
-    place = _PAGES.get(kind)
+def _page_of(kind: str, subject: str, hidden: frozenset[str]) -> str | None:
+    """Return the page of a thing; None where there is none, or none that may be seen."""
+    place = None if kind in hidden else _PAGES.get(kind)
     return place.format(quote(subject, safe="")) if place and subject else None
 
 
-def _made(row: schemas.AuditRow) -> list[tuple[str, str | None]]:
+def _made(row: schemas.AuditRow, hidden: frozenset[str]) -> list[tuple[str, str | None]]:
     """Return the first and the last of what was made: a run of who asked for one, else a thing of the same kind."""
     kind = "run" if row.action == Permission.RUN else row.kind
-    return [(one, _page_of(kind, one)) for one in row.made.split("-") if one]
+    return [(one, _page_of(kind, one, hidden)) for one in row.made.split("-") if one]
 
 
 def _both(both: Any) -> tuple[str, str]:

@@ -50,8 +50,8 @@ class JobPage:
         runs = [render.run(run) for run in page.items]
         days = await self._jobs.glances.days(job.id, DAYS, self._shell.zone_of(request))
         latest = (await self._jobs.standing([job.id]))[job.id].latest
-        return self._shell.page(
-            request, "job.html", job=render.job(job), runs=runs, listed=LISTED,
+        return await self._shell.page_of(
+            job, request, "job.html", job=render.job(job), runs=runs, listed=LISTED,
             drawing=draw(picture(job.spec)) if "tasks" in job.spec else None,
             why=(await self._explaining.of_job(job)).sentences, heat=heat([render.day(it) for it in days]),
             trend=trend(runs, await self._forecasting.expected(job.id)),

@@ -115,7 +115,7 @@ class RunPage:
             "shown_attempt": min(request.args["attempt"] or last, last),
             "data": _text(run.data), "result": _text(run.result),
         }  # fmt: skip
-        return self._shell.page(request, "run.html", **shown)
+        return await self._shell.page_of(job, request, "run.html", **shown)
 
     async def _questions(self, request: http.Request, run: model.Run) -> list[Question]:
         """What a run, or a task of it, waits for somebody to decide."""
@@ -123,7 +123,8 @@ class RunPage:
         return [
             Question(
                 it.id, None if it.id == run.id else it.task, asked.get("message", ""), asked["by"],
-                may=who.may(asked), until=render.when(it.eligible_at),
+                may=who.may(asked) and await self._shell.may_on(request, Permission.RUN, job),
+                until=render.when(it.eligible_at),
                 otherwise=job.spec["wait"].get("otherwise", "fail"),
             )
             for it, job in await self._jobs.signals.approvals_of(run)

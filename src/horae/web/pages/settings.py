@@ -102,9 +102,10 @@ class SettingsPages:
     async def users(self, request: http.Request) -> http.Answer:
         who, users = http.principal(request), self._services.users
         found = await users.list_users(who, request.args["after"] or "", SHOWN)
+        orgs = await users.list_organisations(who)
         return self._page(
             request, "settings_users.html", users=[render.user(it) for it in found], roles=list(Role),
-            organisations={str(it.id): it.name for it in await users.list_organisations(who)},
+            organisations={str(it.id): it.name for it in orgs}, orgs=[render.organisation(it) for it in orgs],
             members=await users.list_members(who.org, who), runs_installation=await users.runs_installation(who),
             after=found[-1].name if len(found) == SHOWN else None,
         )  # fmt: skip

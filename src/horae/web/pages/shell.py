@@ -18,7 +18,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import jinja2
 from jinja2.runtime import Context
 
-from horae.core.rights import may
+from horae.core.model import Job
+from horae.core.rights import Granted, is_of_job, may
 from horae.core.roles import Permission
 from horae.core.time import moments
 from horae.errors import Error
@@ -104,6 +105,7 @@ class Drawn:
 class Shell:
     def __init__(self, services: Services, version: str) -> None:
         self._insight = services.insight
+        self._grants = services.grants
         self.assets = Assets(_HERE / "static")
         self._environment = _environment()
         self._environment.globals.update(version=version, asset=self.assets.address)
@@ -135,6 +137,25 @@ class Shell:
 
     def page(self, request: http.Request, template: str, **values: Any) -> http.Reply:
         return self.shared_page(request, template, None, values)
+
+    async def page_of(self, job: Job, request: http.Request, template: str, /, **values: Any) -> http.Reply:
+        """Return a page about one job: what was granted on it may be done there too. `may_anywhere` is what the role
+        alone allows, for what names jobs in its body."""
+        who = http.principal(request)
+        granted = await self._grants.of(who.org, who.name) if job.org == who.org else Granted()
+
+        def may_here(name: str) -> bool:
+            needed = Permission(name)
+            return may(who, needed) or (is_of_job(needed) and granted.has(needed, job.id, job.policy))
+
+        return self.page(
+            request, template, may=may_here, may_anywhere=lambda name: may(who, Permission(name)), **values
+        )
+
+    async def may_on(self, request: http.Request, needed: Permission, job: Job) -> bool:
+        """Return whether whoever asks may do something with a job, by role or by a grant."""
+        who = http.principal(request)
+        return may(who, needed) or await self._grants.may_on(who, needed, job)
 
     def shared_page(
         self, request: http.Request, template: str, drawn: Drawn | None, values: Mapping[str, Any]

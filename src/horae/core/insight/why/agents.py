@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from horae.core.insight.why.facts import Facts, Sentence, listed, stamp
+from horae.core.insight.why.facts import Facts, Sentence, by_whom, listed, stamp
 from horae.core.members import is_external, serves
 from horae.core.model import Json, Moment, Node, NodeState, OperatorWish
 from horae.core.policy import resources
@@ -156,14 +156,14 @@ def _never(facts: Facts, names: list[str], judged: Sequence[Judged]) -> Sentence
 def _resources_now(facts: Facts, names: list[str], judged: Sequence[Judged]) -> Sentence:
     asks = facts.standing.demand.asks
     free = "; ".join(f"{one.node.name}: {one.why}" for one in judged[:3])
-    data = {"asks": resources.render_resources(asks), "nodes": names, "runs": _runs_on(facts, names)}
+    data = {"asks": resources.render_resources(asks), "nodes": names, "runs": facts.told(_runs_on(facts, names))[0]}
     text = f"it asks for {resources.show(asks)}, which nobody has free now ({free})"
     return Sentence("wait.resources", text, data, _resources(asks), "wait for a run to end, or start another agent")
 
 
 def _slots(facts: Facts, names: list[str], judged: Sequence[Judged]) -> Sentence:
-    runs = _runs_on(facts, names)
-    by = f", by runs {listed(runs)}" if runs else ""
+    runs, words = facts.told(_runs_on(facts, names))
+    by = f", by runs {words}" if words else ""
     wanted = facts.standing.demand.slots
     what = "all slots of" if wanted == 1 else f"it takes {wanted} slots, and not so many are free on"
     text = (
@@ -177,12 +177,12 @@ def _slots(facts: Facts, names: list[str], judged: Sequence[Judged]) -> Sentence
 
 
 def _cordoned(facts: Facts, names: list[str], judged: Sequence[Judged]) -> Sentence:
-    text = (
-        f"{listed(names)} could run it, and {'takes' if len(names) == 1 else 'take'} nothing new: an operator said so"
-    )
-    return Sentence(
-        "wait.cordoned", text, {"nodes": names}, f"wanted: {judged[0].node.wanted}", f"horae nodes uncordon {names[0]}"
-    )
+    node = judged[0].node
+    done = facts.who_made("node", node.name, "wanted", node.wanted)
+    who = "an operator said so" if done is None else f"{done.who} said so of {node.name} at {stamp(done.at)}"
+    text = f"{listed(names)} could run it, and {'takes' if len(names) == 1 else 'take'} nothing new: {who}"
+    data = {"nodes": names, **by_whom(done)}
+    return Sentence("wait.cordoned", text, data, f"wanted: {node.wanted}", f"horae nodes uncordon {names[0]}")
 
 
 def _draining(facts: Facts, names: list[str], judged: Sequence[Judged]) -> Sentence:
@@ -220,8 +220,8 @@ def _each(facts: Facts, judged: Sequence[Judged]) -> list[Sentence]:
 MOST_AGENTS = 10  # that are named each for itself
 
 
-def _runs_on(facts: Facts, names: Sequence[str]) -> list[int]:
-    return [one.run_id for one in facts.busy if one.node in names]
+def _runs_on(facts: Facts, names: Sequence[str]) -> list[tuple[int, int]]:
+    return [(one.run_id, one.job_id) for one in facts.busy if one.node in names]
 
 
 def _line(name: str, values: Sequence[str]) -> str:

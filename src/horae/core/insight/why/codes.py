@@ -139,9 +139,9 @@ _MOMENTS = (
     ),
     Code(
         "moment.changed", "There is no record of the moment, and the job was changed since.",
-        "What the job said at that moment is not kept: it may have been paused, its trigger off, or its schedule "
-        "another. A change never drops a moment that is due.",
-        "Nothing: look at who changed the job then.",
+        "At that moment it may have been paused, its trigger off, or its schedule another: the audit log says who "
+        "changed it, and what it said before. A change never drops a moment that is due.",
+        "`horae audit --kind job --id JOB` shows all changes.",
     ),
     Code(
         "moment.pending", "The moment has passed, and its record is still to come.",
@@ -476,8 +476,17 @@ _TIMES = (
         "The records of other runs of the job show them.", "Raise the limit, or run it less often.",
     ),
     Code(
+        "late.overlap", "It was begun late: another run of its job had to end first.",
+        "With `overlap: queue` or `replace` a job has one run at a time; the end of that one is in its record.",
+        "Make the job shorter, run it less often, or say `overlap: allow`.",
+    ),
+    Code(
+        "late.dependency", "It was begun late: what it comes after ended only then.",
+        "`after` of the job names it; its end is in its record.", "Explain that run.",
+    ),
+    Code(
         "late.waited", "It was begun late.",
-        "It waited for an agent, a limit or another run: for which, its record does not say.",
+        "It waited for an agent or a limit: for which, its record does not say.",
         "Explain a run while it waits: then all is known.",
     ),
     Code(

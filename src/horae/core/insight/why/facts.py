@@ -99,6 +99,19 @@ class Owner(NamedTuple):
     since_at: Moment | None = None  # None: since before this was noted
 
 
+class Done(NamedTuple):
+    """What somebody of the job's organisation did, as the audit log has it."""
+
+    at: Moment
+    who: str
+    change: Json  # field → [before, after]
+
+    def made(self, name: str) -> object:
+        """Return what a field became by it; None: it was left as it was."""
+        pair = self.change.get(name)
+        return pair[1] if isinstance(pair, list) and len(pair) == 2 else None
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """All that a sentence may be drawn from."""
@@ -121,17 +134,35 @@ class Facts:
     holder: Run | None = None  # the run of the job that is live
     tasks: TaskTally | None = None
     owner: Owner | None = None  # of the job's segment
-    names: Mapping[int, str] = field(default_factory=dict)  # of jobs
+    done: Mapping[tuple[str, str], Sequence[Done]] = field(default_factory=dict)  # to (kind, subject), newest first
+    names: Mapping[int, str] = field(default_factory=dict)  # of jobs of its organisation that have runs among these
 
     @property
     def the_run(self) -> Run:
         assert self.run is not None, "only what concerns a run asks for it"
         return self.run
 
+    def told(self, runs: Sequence[tuple[int, int]]) -> tuple[list[int], str]:
+        """Return ids of runs, given as (run, job), and words for them; those of other organisations are counted."""
+        names = {self.job.id: self.job.name, **self.names}
+        own = [(run_id, names[job_id]) for run_id, job_id in runs if job_id in names]
+        words = [listed([f"{run_id} of {name}" for run_id, name in own])] if own else []
+        words += [f"{len(runs) - len(own)} of other organisations"] if len(own) < len(runs) else []
+        return [run_id for run_id, _ in own], " and ".join(words)
+
+    def who_made(self, kind: str, subject: str, name: str, value: str) -> Done | None:
+        """Return the last deed by which a field of something became so; None: by nobody who is to be told of here."""
+        return next((one for one in self.done.get((kind, subject), ()) if one.made(name) == value), None)
+
     def trigger(self) -> Trigger | None:
         """Return the trigger that made the run, if the job still has it."""
         wanted = None if self.run is None else self.run.trigger_id
         return next((trigger for trigger in self.job.triggers if trigger.id == wanted), None)
+
+
+def by_whom(done: Done | None) -> Json:
+    """Return who did it and when, as data."""
+    return {} if done is None else {"by": done.who, "by_at": stamp(done.at)}
 
 
 def stamp(moment: Moment) -> str:

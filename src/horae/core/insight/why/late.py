@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from horae.core.insight.why.facts import NOT_TRIED, Facts, Neighbour, Sentence, counted, listed, span, stamp
-from horae.core.model import SECOND, Attempt, Json, Moment, NodeState, Reason, State
+from horae.core.model import SECOND, Attempt, Json, Moment, NodeState, Overlap, Reason, State
 
 NOTICED = SECOND  # late by less is not worth a sentence
 
@@ -126,6 +126,8 @@ def _late_begun(facts: Facts, waited: int) -> Sentence:
         how = f"it last went on {span(waited)} after it was made, and had given way {counted(silent, 'time')} before"
         text = f"{how} to wait for something: when it first began is not recorded"
         return Sentence("late.paused", text, {**data, "reasons": {}, "pauses": silent})
+    if found := _after_others(facts, how, data, at):
+        return found
     limit = min((one.limit for one in facts.job.policy.concurrency_limits if one.per == "job"), default=None)
     own = [one.run_id for one in facts.beside if one.job_id == run.job_id and one.was_running(at)]
     if limit is not None and len(own) >= limit:
@@ -140,15 +142,49 @@ def _late_begun(facts: Facts, waited: int) -> Sentence:
     slots = _slots_of(facts)
     there = _ran_beside(facts.beside, run.node, run.kind, at)
     if slots and len(there) >= slots:
-        text = f"{how}: all {slots} slots of {run.node} were busy when it was made, with runs {listed(there)}"
+        runs, words = facts.told(there)
+        text = f"{how}: all {slots} slots of {run.node} were busy when it was made, with runs {words}"
         return Sentence(
             "late.slots",
             text,
-            {**data, "node": run.node, "slots": slots, "runs": there},
+            {**data, "node": run.node, "slots": slots, "runs": runs},
             "slots",
             "raise --slots, or start another agent",
         )
     return Sentence("late.waited", f"{how}: for what it waited is not recorded", data)
+
+
+def _after_others(facts: Facts, how: str, data: Json, at: Moment) -> Sentence | None:
+    """What a run that comes after others waited for: those that ended just before it began."""
+    policy, job_id = facts.job.policy, facts.the_run.job_id
+    after = {one.id for one in policy.after}
+    before = [one for one in facts.beside if one.job_id in after and _has_let_go(facts, one, at)]
+    if before:
+        last = max(before, key=_end)
+        runs, words = facts.told([(last.run_id, last.job_id)])
+        text = f"{how}: it comes after {words}, which ended at {stamp(_end(last))}"
+        line = f"after: [{', '.join(str(one.job) for one in policy.after)}]"
+        return Sentence("late.dependency", text, {**data, "runs": runs, "ended_at": stamp(_end(last))}, line)
+    own = [one for one in facts.beside if one.job_id == job_id and _has_let_go(facts, one, at)]
+    if policy.overlap in (Overlap.QUEUE, Overlap.REPLACE) and own:
+        last = max(own, key=_end)
+        text = f"{how}: run {last.run_id} of its job went on until {stamp(_end(last))}"
+        line = f"overlap: {policy.overlap.name.lower()}"
+        found = {**data, "runs": [last.run_id], "ended_at": stamp(_end(last))}
+        return Sentence("late.overlap", text, found, line, "overlap: allow, or run it less often")
+    return None
+
+
+JUST = 5 * SECOND  # before a run began, by which the end of another let it go on
+
+
+def _has_let_go(facts: Facts, one: Neighbour, at: Moment) -> bool:
+    began = _first_start(facts)
+    return began is not None and at < _end(one) <= began <= _end(one) + JUST
+
+
+def _end(one: Neighbour) -> Moment:
+    return one.finished_at or 0
 
 
 def _slots_of(facts: Facts) -> int:
@@ -157,5 +193,5 @@ def _slots_of(facts: Facts) -> int:
     return 0 if node is None else node.capacity.get(run.kind, node.slots)
 
 
-def _ran_beside(beside: Sequence[Neighbour], node: str | None, kind: str, at: Moment) -> list[int]:
-    return [one.run_id for one in beside if one.node == node and one.kind == kind and one.was_running(at)]
+def _ran_beside(beside: Sequence[Neighbour], node: str | None, kind: str, at: Moment) -> list[tuple[int, int]]:
+    return [(one.run_id, one.job_id) for one in beside if one.node == node and one.kind == kind and one.was_running(at)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from horae.core.insight.why.facts import Facts, Sentence, listed, span, stamp
+from horae.core.insight.why.facts import SHOWN, Done, Facts, Sentence, counted, listed, span, stamp
 from horae.core.model import SECOND, Job, Json, Moment, Trigger
 from horae.core.policy.breaker import paused_because, paused_by
 from horae.core.time import outside
@@ -273,14 +273,10 @@ def _absent(facts: Facts, schedule: Schedule, trigger: Trigger, at: Moment) -> l
         text = (
             f"trigger {trigger.id} was made at {stamp(trigger.created_at)}, after {stamp(at)}: nothing lies before that"
         )
-        return [
-            Sentence(
-                "moment.before_creation",
-                text,
-                {**data, "created_at": stamp(trigger.created_at)},
-                unblock=f"horae run {facts.job.id}",
-            )
-        ]
+        made = {**data, "created_at": stamp(trigger.created_at)}
+        found = Sentence("moment.before_creation", text, made, unblock=f"horae run {facts.job.id}")
+        # A trigger whose schedule is changed is another one: the job may have had one that had the moment.
+        return [found, _changed(facts, at, data)] if facts.job.created_at <= at else [found]
     if schedule.delay is not None:
         text = f"trigger {trigger.id} ({words}) counts from the end of its last run: it has no fixed moments"
         return [Sentence("moment.delay", text, data, "mode: delay")]
@@ -358,9 +354,7 @@ def _no_record(facts: Facts, trigger: Trigger, at: Moment, data: Json) -> Senten
         text = f"{stamp(at)} has passed, and nobody has fired it yet: the trigger is at {stamp(trigger.next_at)}"
         return Sentence("moment.pending", text, {**data, "next_at": stamp(trigger.next_at)}, unblock="horae nodes")
     if job.updated_at > at:
-        changed = f"the job was changed at {stamp(job.updated_at)}"
-        text = f"there is no record of {stamp(at)}, and {changed}: what it said before is not kept"
-        return Sentence("moment.changed", text, {**data, "changed_at": stamp(job.updated_at)})
+        return _changed(facts, at, data)
     if not trigger.enabled or job.paused:
         why = explain_definition(job) or [
             Sentence("trigger.disabled", f"trigger {trigger.id} is switched off", data, "enabled: false")
@@ -368,6 +362,36 @@ def _no_record(facts: Facts, trigger: Trigger, at: Moment, data: Json) -> Senten
         return why[0]
     text = f"there is no record of {stamp(at)} any more, or it lies further on than was looked"
     return Sentence("moment.unknown", text, data, unblock=f"horae runs --job {job.id} --since {stamp(at)}")
+
+
+def _changed(facts: Facts, at: Moment, data: Json) -> Sentence:
+    """The job was changed since: who did, and what it said before, as far as the audit log has it."""
+    job = facts.job
+    since = [one for one in reversed(facts.done.get(("job", str(job.id)), ())) if one.at >= at and one.change]
+    data |= {"changed_at": stamp(job.updated_at), "changes": [_change(one) for one in since[:SHOWN]]}
+    none = f"there is no record of {stamp(at)}"
+    if not since:
+        text = f"{none}, and the job was changed at {stamp(job.updated_at)}: what it said before is not kept"
+        return Sentence("moment.changed", text, data)
+    first = since[0]
+    before = _before(first)
+    was = f"; before, it was {' and '.join(before)}" if before else ""
+    more = f", and {counted(len(since) - 1, 'change')} came after that" if len(since) > 1 else ""
+    fields = listed(sorted({name.partition(".")[0] for name in first.change}))
+    text = f"{none}, and {first.who} changed the job at {stamp(first.at)} ({fields}){was}{more}"
+    return Sentence("moment.changed", text, data, unblock=f"horae audit --kind job --id {job.id}")
+
+
+def _change(done: Done) -> Json:
+    return {"at": stamp(done.at), "by": done.who, "fields": sorted(done.change), "before": _before(done)}
+
+
+def _before(done: Done) -> list[str]:
+    """Return the schedules of triggers that a deed took away or changed, in words; and that it was paused."""
+    pairs = [pair for name, pair in done.change.items() if name.startswith("triggers.") and isinstance(pair, list)]
+    olds = [pair[0].get("schedule") for pair in pairs if pair and isinstance(pair[0], dict)]
+    paused = ["paused"] if done.change.get("paused") == [True, False] else []
+    return [*paused, *(in_words(old) for old in olds if isinstance(old, dict))]
 
 
 def _not_yet(facts: Facts, trigger: Trigger, at: Moment, data: Json) -> Sentence:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from horae.core.insight.why.agents import why_no_agent
-from horae.core.insight.why.facts import SHOWN, Facts, Sentence, counted, listed, span, stamp
+from horae.core.insight.why.facts import SHOWN, Facts, Sentence, by_whom, counted, listed, span, stamp
 from horae.core.model import EVERY_AGENT, LOST_LIMIT, SECOND, Json, Phase, Reason, Run, State
 from horae.core.policy import debounce
 from horae.core.policy.demands import RESOURCE
@@ -94,8 +94,13 @@ def _for_agent(facts: Facts) -> list[Sentence]:
 
 def _queue_paused(facts: Facts) -> Sentence:
     name = facts.queue.name
-    text = f"its queue {name} is paused since {stamp(facts.queue.updated_at)} or before: nothing starts from it"
-    return Sentence("wait.queue_paused", text, {"queue": name}, "state: paused", f"horae queues resume {name}")
+    done = facts.who_made("queue", name, "state", QueueState.PAUSED)
+    since = (
+        f"since {stamp(facts.queue.updated_at)} or before" if done is None else f"by {done.who} since {stamp(done.at)}"
+    )
+    text = f"its queue {name} is paused {since}: nothing starts from it"
+    data = {"queue": name, **by_whom(done)}
+    return Sentence("wait.queue_paused", text, data, "state: paused", f"horae queues resume {name}")
 
 
 def _after_loss(facts: Facts) -> Sentence:
@@ -136,9 +141,10 @@ def _limit(facts: Facts) -> list[Sentence]:
 
 def _full(facts: Facts, state: LimitState) -> Sentence:
     key, name = state.limit.key, name_of(state.limit.key, facts.queue_names)
-    runs, capacity = list(state.runs[:SHOWN]), state.limit.capacity
+    runs, words = facts.told([(one, facts.others[one].job_id) for one in state.runs[:SHOWN] if one in facts.others])
+    capacity = state.limit.capacity
     data: Json = {"key": key, "used": state.used, "capacity": capacity, "wants": state.cost, "runs": runs}
-    by = f": runs {listed(runs)}" if runs else ""
+    by = f": runs {words}" if words else ""
     if key.startswith(RESOURCE):
         what = key.removeprefix(RESOURCE)
         text = f"it asks for {state.cost} of {what}, and {state.used} of {capacity} are in use{by}"
@@ -222,10 +228,11 @@ def _children(facts: Facts) -> list[Sentence]:
 
 
 def _destination(facts: Facts) -> list[Sentence]:
-    run = facts.the_run
-    writer = facts.standing.waits_for
+    run, found = facts.the_run, facts.others.get(facts.standing.waits_for or 0)
+    known, _ = facts.told([] if found is None else [(found.id, found.job_id)])
+    writer = known[0] if known else None
     data: Json = {"run": writer}
-    text = f"it {run.message}" if run.message else "another run writes what it would write"
+    text = f"it {run.message}" if run.message and writer else "another run writes what it would write"
     return [
         Sentence("wait.destination", text, data, unblock="" if writer is None else f"wait, or horae cancel {writer}")
     ]
