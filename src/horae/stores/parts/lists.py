@@ -212,6 +212,9 @@ class ListPart(DefinitionPart):
             found.add(*like("(SELECT j.name FROM jobs j WHERE j.id = job_id)", where.name, self.dialect))
         if where.owner is not None:
             found.add("(SELECT j.owner FROM jobs j WHERE j.id = job_id) = ?", where.owner)
+        if where.task is not None:
+            item = f"substr(task, 1, {len(where.task) + 1:d}) = {found.put(f'{where.task}[')}"
+            found.add(f"(task = ? OR {item})", where.task)
         if where.nodes:
             found.add(f"node IN ({', '.join('?' * len(where.nodes))})", *where.nodes)
         _add_kinds(found, where.kinds, "IN")

@@ -36,7 +36,7 @@ class Cluster:
     def operations(self) -> list[http.Operation]:
         op = http.Operation
         return [
-            op("GET", "/v1/nodes", self.list_nodes, "cluster", "List nodes", "NodePage"),
+            op("GET", "/v1/nodes", self.list_nodes, "cluster", "List nodes", "NodePage", needs=Permission.READ),
             op("POST", "/v1/nodes/{name}/cordon", self.cordon, "cluster", "Let a node take no new runs", "Node",
                needs=Permission.NODES),
             op("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "cluster", "Let a node take runs again", "Node",
@@ -44,12 +44,14 @@ class Cluster:
             op("POST", "/v1/nodes/{name}/drain", self.drain, "cluster", "Empty a node", "Node",
                needs=Permission.NODES),
             op("POST", "/v1/nodes/{name}/evict", self.evict, "cluster", "Send a node off for good", "Node",
-               needs=Permission.NODES),
+               needs=Permission.NODES, is_dangerous=True),
             op("GET", "/v1/handlers", self.list_handlers, "cluster", "List Python handlers", "HandlerPage",
-               params=(params.text("node", "Handlers of this node.", 200),)),
-            op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),
-            op("GET", "/v1/leader", self.leader, "cluster", "Read who leads", "Leader"),
-            op("GET", "/v1/overview", self.overview, "cluster", "Everything at a glance", "Overview"),
+               params=(params.text("node", "Handlers of this node.", 200),), needs=Permission.READ),
+            op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage",
+               needs=Permission.READ),
+            op("GET", "/v1/leader", self.leader, "cluster", "Read who leads", "Leader", needs=Permission.READ),
+            op("GET", "/v1/overview", self.overview, "cluster", "Everything at a glance", "Overview",
+               needs=Permission.READ),
         ]  # fmt: skip
 
     async def list_nodes(self, request: http.Request) -> http.Answer:

@@ -11,6 +11,7 @@ from horae.core.insight.activity import Activity
 from horae.core.insight.arrivals import Window
 from horae.core.insight.timeline import Mark
 from horae.core.model import SECOND, Run
+from horae.core.roles import Permission
 from horae.core.time import moments
 from horae.service import Services
 from horae.web import http, render
@@ -47,7 +48,7 @@ class OverviewPage:
         self._looking = asyncio.Lock()
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/", self.show, "pages", "The overview page", HTML)]
+        return [http.Operation("GET", "/", self.show, "pages", "The overview page", HTML, needs=Permission.READ)]
 
     async def show(self, request: http.Request) -> http.Answer:
         """Everybody who sees the same is served by one look, however many have the page open."""
