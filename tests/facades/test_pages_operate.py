@@ -137,7 +137,10 @@ async def test_what_is_done_with_all_that_were_found_is_sent_every_filter_of_the
         "state": "queued", "job": str(job_id), "name": "jo", "owner": "ann", "node": "n1", "queue": "slow",
         "since": "2020-01-01T00:00:00Z", "until": "2090-01-01T00:00:00Z",
     }  # fmt: skip
-    assert asked.keys() == {param.name for param in runs.ASKED} - {"cursor"}
+    assert asked.keys() == {param.name for param in runs.ASKED} - {"cursor", "parent", "task"}
+    for tasks in ("parent=1", "task=a"):  # which are not acted on so
+        text = await page(world, f"/runs?{tasks}&state=queued")
+        assert [word for word in ("data-where", "data-whole", 'id="everything"') if word in text] == []
     text = await page(world, f"/runs?{urlencode(asked)}")
     sent = json.loads(html.unescape(re.findall(r'data-where="([^"]*)"', text)[0]))
     named = {"since": "due_from", "until": "due_until"}

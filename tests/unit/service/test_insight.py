@@ -247,6 +247,8 @@ async def test_followers_are_told_of_an_attempt_that_has_said_nothing_yet(insigh
     await story.end(a, State.FAILED, None)
     b = await story.try_again()
     found = await taking
+    while found.run.attempt < 2:  # it may have seen how the first ended
+        found = await take(parts)
     assert (found.data, found.run.state, found.run.attempt) == (b"", State.RUNNING, 2)
     await story.end(b, State.SUCCEEDED, None)
     assert told(await rest(parts)) == []

@@ -89,8 +89,10 @@ def _query(args: dict[str, Any], due: list[int | None]) -> str:
     return urlencode({name: value for name, value in asked.items() if value} | {"limit": SHOWN})
 
 
-def _where(args: dict[str, Any], due: list[int | None]) -> dict[str, Any]:
-    """Return the same for what is done with all that were found."""
+def _where(args: dict[str, Any], due: list[int | None]) -> dict[str, Any] | None:
+    """Return the same for what is done with all that were found; None: tasks are not acted on so."""
+    if args["parent"] or args["task"]:
+        return None
     found = {
         "job": args["job"], "name": args["name"], "owner": args["owner"], "node": args["node"], "queue": args["queue"],
         "due_from": render.when(due[0]), "due_until": render.when(due[1]),

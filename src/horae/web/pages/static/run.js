@@ -65,22 +65,23 @@ function show(run) {
 
 let grownTo; // attempt and size of the log that log.js was told of
 function grow(attempt, size) {
-  const to = `${attempt}:${size}`;
-  if (grownTo !== to) document.dispatchEvent(new CustomEvent("horae-log", { detail: { attempt } }));
-  grownTo = to;
+  if (grownTo !== `${attempt}:${size}`) tell(attempt);
+  grownTo = `${attempt}:${size}`;
 }
 
-function end(attempt) {
+const tell = (attempt) => document.dispatchEvent(new CustomEvent("horae-log", { detail: { attempt } }));
+
+function end({ attempt }) {
   const live = byId("live");
   [live.className, live.textContent, live.dataset.ended] = ["pulse end held", "ended", ""];
   byId("quiet").textContent = "No output.";
-  document.dispatchEvent(new CustomEvent("horae-log", { detail: { attempt } }));
+  tell(attempt);
 }
 
 if (!("ended" in byId("live").dataset)) {
   followRun(Number(byId("run").dataset.run), ({ run, attempt, log_size: size }) => {
     show(run);
     grow(attempt, size);
-    if (run.finished_at) end(attempt);
+    if (run.finished_at) end(run);
   });
 }

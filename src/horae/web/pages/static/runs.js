@@ -55,7 +55,7 @@ function showPicked() {
   const number = boxes().filter((box) => box.checked).length;
   bulk.hidden = number === 0 && !whole;
   byId("picked").textContent = whole ? "All of this filter" : `${runs(number)} chosen`;
-  byId("everything").hidden = whole;
+  if (byId("everything")) byId("everything").hidden = whole;
 }
 
 async function act(verb, isWhole = whole) {
