@@ -145,7 +145,7 @@ BODIES = {
     "NDJSON (`application/x-ndjson`, `application/jsonl`)",
     "SignalValue": "any JSON of up to 256 KiB",
     "Decision": "`comment`",
-    "CancelRequest": "as RerunRequest",
+    "CancelRequest": "as RerunRequest; `where` may also have a `queue`",
     "JobsRequest": "`jobs`, a list of ids, or `where` (`q`, `name`, `named`, `owner`, `kind`, `tag`, `queue`, "
     "`paused`, `state`, a list of states of the latest run); `dry_run`",
     "TagsRequest": "as JobsRequest, with `add`, `remove`, lists of tags",

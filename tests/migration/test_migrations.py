@@ -581,7 +581,7 @@ async def test_sealed_rows_of_before_are_sealed_as_they_were(
         await store.close()
 
 
-# ── 0037: jobs are found by their tags ──
+# ── 0038: jobs are found by their tags ──
 
 JOB_OF_BEFORE = """INSERT INTO jobs (id, org, owner, name, kind, spec, policy, segment, paused, annotations, version,
   created_at, updated_at, triggers, deleted_at)
@@ -593,7 +593,7 @@ async def test_jobs_of_before_are_found_by_the_tags_that_they_have(
 ):
     known = {dialect: migrate.migrations(dialect) for dialect in DIALECTS}
     with monkeypatch.context() as patch:
-        patch.setattr(migrate, "migrations", lambda dialect: tuple(m for m in known[dialect] if m.version < 37))
+        patch.setattr(migrate, "migrations", lambda dialect: tuple(m for m in known[dialect] if m.version < 38))
         await database.migrate()
     false = "false" if database.dialect == "postgres" else "0"
     policies = {1: ('{"tags":["a","b"]}', "NULL"), 2: ("{}", "NULL"), 3: ('{"tags":["a"]}', "7")}

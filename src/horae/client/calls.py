@@ -47,6 +47,7 @@ from horae.client.explaining import explain_trigger as explain_trigger
 from horae.client.forecasting import forecast as forecast
 from horae.client.happenings import event_page as event_page
 from horae.client.making import (
+    Ahead,
     OrderAnswers,
     body_of,
     dump,
@@ -332,10 +333,11 @@ def run_many(orders: Iterable[Mapping[str, Any]]) -> Call[list[Ordered]]:
     run_at, node and an idempotency_key. Returns, in order, the run or the error of each."""
 
     def steps() -> Steps:
-        made = OrderAnswers()
-        for part in parts(orders):
+        made, coming = OrderAnswers(), Ahead(parts(orders))
+        while (part := coming.take()) is not None:
             headers = {"Content-Type": "application/json", "Idempotency-Key": new_key()}
-            made.take((yield from ask(Request("POST", "/v1/runs", part, headers, timeout=MANY_TIMEOUT))))
+            request = Request("POST", "/v1/runs", part, headers, timeout=MANY_TIMEOUT, meanwhile=coming.prepare)
+            made.take((yield from ask(request)))
         return made
 
     return Call(steps)

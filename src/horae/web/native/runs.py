@@ -151,22 +151,24 @@ class Runs:
     def operations(self) -> list[http.Operation]:
         op, run = http.Operation, "/v1/runs/{run_id}"
         return [
-            op("GET", "/v1/runs", self.list_runs, "runs", "List runs, newest first", "RunPage", params=_RUNS),
+            op("GET", "/v1/runs", self.list_runs, "runs", "List runs, newest first", "RunPage", params=_RUNS,
+               needs=Permission.READ),
             op("POST", "/v1/runs", self.run_many, "runs", "Run many jobs", ("RunAnswers", LINES[0]),
                params=(params.IDEMPOTENCY,), body=http.Body("OrdersDocument", ORDERS_EXAMPLE, lines=True),
                errors=(409, 429), needs=Permission.RUN),
-            op("GET", run, self.get_run, "runs", "Read a run with its attempts", "RunDetail"),
+            op("GET", run, self.get_run, "runs", "Read a run with its attempts", "RunDetail", needs=Permission.READ),
             op("POST", f"{run}/cancel", self.cancel, "runs", "Cancel a run", "Run", 202, errors=(409,),
                needs=Permission.CANCEL),
             op("POST", f"{run}/retry", self.retry, "runs", "Go on with a workflow from where it failed", "Run", 201,
                params=(params.IDEMPOTENCY,), errors=(409, 429), needs=Permission.RUN),
             op("GET", f"{run}/log", self.read_log, "runs", "Read the log of a run", "text/plain", params=_LOG,
-               errors=(416,), also={206: "text/plain"}, headers=_LOG_HEADERS),
+               errors=(416,), also={206: "text/plain"}, headers=_LOG_HEADERS, needs=Permission.LOGS),
             op("GET", f"{run}/log/follow", self.follow_log, "runs", "Follow the log of a run", "text/event-stream",
-               params=_FOLLOW, errors=(429,)),
-            op("GET", f"{run}/artifacts", self.list_artifacts, "runs", "List the artifacts of a run", "ArtifactPage"),
+               params=_FOLLOW, errors=(429,), needs=Permission.LOGS),
+            op("GET", f"{run}/artifacts", self.list_artifacts, "runs", "List the artifacts of a run", "ArtifactPage",
+               needs=Permission.LOGS),
             op("GET", f"{run}/artifacts/{{path}}", self.read_artifact, "runs", "Download an artifact",
-               "application/octet-stream", errors=(429,), headers=_FILE_HEADERS),
+               "application/octet-stream", errors=(429,), headers=_FILE_HEADERS, needs=Permission.LOGS),
         ]  # fmt: skip
 
     async def list_runs(self, request: http.Request) -> http.Answer:

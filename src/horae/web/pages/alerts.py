@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http
 from horae.web.native.alerts import shown_alert, shown_channel, shown_delivery, shown_rule
@@ -17,7 +18,7 @@ class AlertsPage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/alerts", self.show, "pages", "The page of alerts", HTML)]
+        return [http.Operation("GET", "/alerts", self.show, "pages", "The page of alerts", HTML, needs=Permission.READ)]
 
     async def show(self, request: http.Request) -> http.Answer:
         org = http.principal(request).org

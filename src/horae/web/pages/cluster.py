@@ -5,6 +5,7 @@ from __future__ import annotations
 from horae.core import model
 from horae.core.members import is_for
 from horae.core.model import SEGMENTS
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http, render
 from horae.web.pages.shell import HTML, Shell
@@ -20,7 +21,11 @@ class ClusterPage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/cluster", self.show, "pages", "The page of the cluster", HTML)]
+        return [
+            http.Operation(
+                "GET", "/cluster", self.show, "pages", "The page of the cluster", HTML, needs=Permission.READ
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         segments = await self._insight.segments()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from horae import schemas
 from horae.core import model
 from horae.core.policy.listening import followed_ids
+from horae.core.roles import Permission
 from horae.core.workflows.picture import picture
 from horae.errors import Error
 from horae.service import Services
@@ -40,7 +41,7 @@ class JobPage:
     def operations(self) -> list[http.Operation]:
         return [
             http.Operation("GET", "/jobs/{job_id}", self.show, "pages", "The page of one job", HTML,
-                           params=(params.CURSOR,)),
+                           params=(params.CURSOR,), needs=Permission.READ),
         ]  # fmt: skip
 
     async def show(self, request: http.Request) -> http.Answer:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from horae.core import model
+from horae.core.roles import Permission
 from horae.core.workflows.picture import TaskTally, picture
 from horae.core.workflows.progress import split_label
 from horae.service import Services
@@ -79,7 +80,18 @@ class RunPage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/runs/{run_id}", self.show, "pages", "The page of one run", HTML, params=_ASKED)]
+        return [
+            http.Operation(
+                "GET",
+                "/runs/{run_id}",
+                self.show,
+                "pages",
+                "The page of one run",
+                HTML,
+                params=_ASKED,
+                needs=Permission.READ,
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         run = await self._jobs.limits.explain(await self._jobs.get_run(request.path_id("run_id")))

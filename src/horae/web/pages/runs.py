@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from horae.core import model
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http, params, render
 from horae.web.pages import filters
@@ -14,7 +15,7 @@ from horae.web.pages.shell import HTML, Shell
 
 SHOWN = 50
 _STATES = params.words("state", "States.", {each.word: each for each in model.State})
-_ASKED = (
+ASKED = (
     replace(filters.optional(_STATES), many=True),
     filters.optional(params.identity("job", "Runs of one job.")),
     filters.optional(params.identity("parent", "Tasks of one run of a workflow.")),
@@ -38,7 +39,11 @@ class RunsPage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/runs", self.show, "pages", "The page of runs", HTML, params=_ASKED)]
+        return [
+            http.Operation(
+                "GET", "/runs", self.show, "pages", "The page of runs", HTML, params=ASKED, needs=Permission.READ
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         args, now = request.args, await self._jobs.now()
@@ -87,7 +92,7 @@ def _query(args: dict[str, Any], due: list[int | None]) -> str:
 def _where(args: dict[str, Any], due: list[int | None]) -> dict[str, Any]:
     """Return the same for what is done with all that were found."""
     found = {
-        "job": args["job"], "name": args["name"], "owner": args["owner"], "node": args["node"],
+        "job": args["job"], "name": args["name"], "owner": args["owner"], "node": args["node"], "queue": args["queue"],
         "due_from": render.when(due[0]), "due_until": render.when(due[1]),
         "state": [state.word for state in args["state"]],
     }  # fmt: skip
