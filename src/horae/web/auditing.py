@@ -14,7 +14,7 @@ from horae.ports import deeds
 from horae.service.audit import Audit
 from horae.web import http
 
-UNTOLD = (Permission.READ, Permission.WORK)
+UNTOLD = (Permission.READ, Permission.LOGS, Permission.WORK)
 PINGS = "/v1/pings/"  # what others tell of a job that they run: ordinary transitions, too
 LOGIN = "/login/callback"  # the one GET that does something
 # What everybody may who may read: to let a program in as oneself, to go on in another organisation, and to go.
