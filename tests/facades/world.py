@@ -38,6 +38,7 @@ from horae.service.cluster.operators import Nodes
 from horae.service.events.documents import Documents
 from horae.service.events.feed import EventFeed
 from horae.service.events.pulse import Pulse
+from horae.service.events.run_watch import RunWatch
 from horae.service.execution import Execution
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.loans import Lending
@@ -180,7 +181,7 @@ class World:
             pushing=self.pushing,
             outside_logs=OutsideLogs(self.files, place=NODE, limit=1 << 20),
             outside_workers=self.outside_workers,
-            sources=Sources(store, self.jobs, sealing),
+            sources=Sources(store, self.jobs, sealing, secrets),
             secrets=secrets,
             rotation=Rotation(store, keys, secrets, sealing, node=NODE),
             local_node=local_node,
@@ -191,6 +192,7 @@ class World:
             forecasting=Forecasting(store),
             events=EventFeed(store, self.queue, clock, Documents(store)),
             pulse=Pulse(store, self.queue, clock),
+            run_watch=RunWatch(store, insight, clock),
             explaining=Explaining(store, self.jobs.queues),
             alerts=AlertDefinitions(store, self.queue, clock, secrets, self.teller, ""),
             audit=self.audit,

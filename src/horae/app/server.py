@@ -83,6 +83,7 @@ from horae.service.cluster.timers import confirm
 from horae.service.events.documents import Documents
 from horae.service.events.feed import EventFeed
 from horae.service.events.pulse import Pulse
+from horae.service.events.run_watch import RunWatch
 from horae.service.events.tracing import Tracing
 from horae.service.execution import Execution, LocalLink
 from horae.service.external.dispatching import Dispatching
@@ -235,19 +236,22 @@ class App:
         self.pushing = Pushing(store, self.clock, jobs, lending, members, self.dispatching, RpcDialect())
         local_node = self._local_node()
         access = Access(self.store, self.clock, SessionLimits(config.session_idle, config.session_limit))
+        insight = self._insight()
         self.services = Services(
-            jobs, self._insight(), access, Grants(self.store, self.clock), self._operators(access),
+            jobs, insight, access, Grants(self.store, self.clock), self._operators(access),
             *self._ways_in(access),
             public_url=config.public_url or (config.address if config.is_loopback else ""), lending=lending,
             external_members=members, dispatching=self.dispatching, pushing=self.pushing,
             outside_logs=OutsideLogs(self.files, place=self._place_of_output, limit=config.output_limit),
-            outside_workers=self.outside_workers, sources=Sources(self.store, jobs, self.sealing), secrets=self._kept,
+            outside_workers=self.outside_workers, sources=Sources(self.store, jobs, self.sealing, self._kept),
+            secrets=self._kept,
             rotation=Rotation(store, self._keys, self._kept, self.sealing, node=config.node), local_node=local_node,
             catalogues=Catalogues(self.store, local_node, self.peers),
             hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept), forecasting=Forecasting(self.store),
             watching=Watching(jobs, self.store, self.files, place=self._place_of_output),
             events=EventFeed(self.store, self.queue, self.clock, Documents(self.store, self._installation)),
-            pulse=Pulse(self.store, self.queue, self.clock), explaining=Explaining(self.store, jobs.queues),
+            pulse=Pulse(self.store, self.queue, self.clock), run_watch=RunWatch(self.store, insight, self.clock),
+            explaining=Explaining(self.store, jobs.queues),
             alerts=AlertDefinitions(
                 self.store, self.queue, self.clock, self._kept, self.tellers, self._installation
             ),

@@ -19,6 +19,7 @@ from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.operators import Nodes
 from horae.service.events.feed import EventFeed
 from horae.service.events.pulse import Pulse
+from horae.service.events.run_watch import RunWatch
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.loans import Lending
 from horae.service.external.logs import OutsideLogs
@@ -74,6 +75,7 @@ class Services:
     forecasting: Forecasting
     events: EventFeed
     pulse: Pulse
+    run_watch: RunWatch
     explaining: Explaining
     alerts: AlertDefinitions
     audit: Audit

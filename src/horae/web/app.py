@@ -184,7 +184,7 @@ class Gate:
             raise http.BadMethod(scope["method"], methods)
         if request.who is not None and operation.scope != "agent":
             await self._refuse_without(request, operation)
-        if operation.is_dangerous and request.session is not None:
+        if operation.needs_proof and request.session is not None:
             self._access.sessions.refuse_unproven(request.session)
         request.args = params.read_query(operation.params, scope["query_string"], is_lenient=operation.is_lenient)
         if not auditing.is_told(operation):

@@ -90,6 +90,20 @@ def words(name: str, description: str, known: Mapping[str, Any]) -> Param:
     return Param(name, description, {"type": "string", "pattern": f"^({one})(,({one}))*$"}, read, ())
 
 
+def identities(name: str, description: str, most: int) -> Param:
+    """Return a comma list of ids."""
+    one = identity(name, "")
+
+    def read(value: str) -> tuple[int, ...]:
+        found = value.split(",", most)
+        if len(found) > most:
+            raise Invalid(f"at most {most} expected", code="E_LEN")
+        return tuple(one.read(text) for text in found)
+
+    schema: model.Json = {"type": "string", "pattern": "^[0-9]{1,19}(,[0-9]{1,19})*$"}
+    return Param(name, f"{description} At most {most}, with commas.", schema, read, ())
+
+
 CURSOR = Param(
     "cursor",
     "Where the last page ended: the `cursor` it gave.",

@@ -71,13 +71,13 @@ class Organisations(Protocol):
         """Delete it, with its members, grants, secrets and rules; its tokens are revoked, and its number is given to no
         other. While there are jobs, runs or sources in it, nothing happens: return how many."""
 
-    async def put_member(self, org: int, user_id: int, role: Role) -> None:
-        """As somebody said by hand, in place of what was said before."""
+    async def put_member(self, org: int, user_id: int, role: Role, at: Moment) -> None:
+        """As somebody said by hand, in place of what was said before. Who is one already stays so since then."""
 
     async def drop_member(self, org: int, user_id: int, *, unless_last: bool) -> bool:
         """Take it out, whoever said that it is one. False, with `unless_last`, when nobody else is an admin there."""
 
-    async def sync_members(self, user_id: int, source: str, roles: Mapping[int, Role]) -> None:
+    async def sync_members(self, user_id: int, source: str, roles: Mapping[int, Role], at: Moment) -> None:
         """Let what this source says of a user be this, and nothing else."""
 
     async def list_members(self, org: int) -> list[Member]:

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from horae.core import watched
 from horae.core.members import Life, is_external_name, life_of, plain_name
-from horae.core.model import SECOND, SEGMENTS, Census, Json, Moment, Node, NodeState, Run, RunFilter, Trigger
+from horae.core.model import SECOND, SEGMENTS, Census, Json, Moment, Node, NodeState, Run, RunFilter, State, Trigger
 from horae.core.runs.orders import NEVER
 from horae.core.time.schedule import Previewed, preview
 from horae.errors import Error, Invalid, NotFound, Unavailable
@@ -37,6 +37,7 @@ STALLED_AFTER = 60 * SECOND  # a due moment this old means that firing does not 
 FOLLOW_SLICE = 256 * 1024  # bytes of a log given at once
 ARTIFACT_PIECE = 1024 * 1024  # bytes of an artifact given at once
 SHOWN_RUNS = 20  # of the overview
+ENDED = tuple(state for state in State if state.is_terminal)
 SHOWN_DUE = 12
 LOOKED_AT_DUE = 120  # of all organisations, for those of one
 READY_SECONDS = 2.0  # for which strangers are told the same
@@ -78,7 +79,7 @@ class Overview:
     census: Census
     nodes: list[Node]
     segments: dict[int, tuple[str, int]]
-    recent: list[Run]
+    recent: list[Run]  # the newest that have ended
     due: list[Trigger]  # the soonest
     node: str
     behind: tuple[int, int] = (0, 0)  # triggers that this node catches up, and about how many moments they missed
@@ -165,6 +166,41 @@ class Insight:
         """Return an attempt (the latest, unless named) and how many bytes its log has."""
         number, refs = await self._parts(await self._run(run_id), attempt)
         return number, await size_of(partial(self._read_parts, refs))
+
+    async def log_sizes(self, runs: Sequence[Run], known: Mapping[int, int]) -> dict[int, int]:
+        """Return how many bytes the logs of the latest attempts have at least, by run. `known` of them were there
+        before; those of another node are looked at from there on, a piece at a time."""
+        is_near = self._files.is_shared or all(run.node in (None, self.node) for run in runs)
+        nodes = {} if is_near else {node.name: node for node in await self._store.list_nodes()}
+        sizes = await asyncio.gather(*(self._log_size(run, known.get(run.id, 0), nodes) for run in runs))
+        return {run.id: size for run, size in zip(runs, sizes, strict=True)}
+
+    async def _log_size(self, run: Run, known: int, nodes: Mapping[str, Node]) -> int:
+        try:
+            if run.fence > run.attempt:  # it has waited: its log lies in parts
+                return known + len((await self._slice(run, None, known, FOLLOW_SLICE)).data)
+            if run.fence == 0 and run.output is None and run.kind != watched.WATCHED:
+                return 0
+            ref = run.output or self._ref_by(run, nodes)
+            place, found, name = ref.rpartition(":")
+            if not found or place == self.node or self._files.is_shared:
+                return await self._files.size(name)
+            node = nodes.get(place)
+            if node is None or node.state == NodeState.GONE or not node.grpc or self._peers is None:
+                return known
+            return known + len(await self._peers.read_output(node, name, known, FOLLOW_SLICE))
+        except Error:  # that its log cannot be read is said where it is read
+            return known
+
+    def _ref_by(self, run: Run, nodes: Mapping[str, Node]) -> str:
+        """Return where the log of a run lies that has not said so yet."""
+        if run.kind == watched.WATCHED:
+            return self._files.ref(run.id, *watched.OUTPUT)
+        ref = self._files.ref(run.id, run.attempt, run.fence)
+        node = nodes.get(run.node or "")
+        return (
+            ref if node is None or run.node == self.node or self._files.is_shared else f"{node.via or node.name}:{ref}"
+        )
 
     async def match_log(
         self, run_id: int, text: str, *, attempt: int | None, offset: int, line: int, limit: int
@@ -307,7 +343,7 @@ class Insight:
     async def overview(self, org: int | None = None) -> Overview:
         """With `org`, only its jobs, triggers and runs; what is counted is of all."""
         census = await self._count()
-        recent = await self._store.list_runs(RunFilter(org=org), None, SHOWN_RUNS)
+        recent = await self._store.list_runs(RunFilter(states=ENDED, org=org), None, SHOWN_RUNS)
         unreadable = self._metrics.unreadable()
         own = await self._of_org(org, list(unreadable))
         return Overview(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import lru_cache
 
 import msgspec
@@ -13,7 +15,7 @@ from horae.core.roles import Permission
 from horae.service import Services
 from horae.service.events.feed import Follower
 from horae.service.events.pulse import Beat
-from horae.web import http, params
+from horae.web import http, params, render
 from horae.web.streams import EventStream, Streams, event, place
 
 _WHAT = (
@@ -47,6 +49,12 @@ _STREAM = (
         lambda text: read_cursor(text),
     ),
 )
+MOST_RUNS = 50  # that one stream of beats watches
+_PULSE = (
+    params.identities(
+        "runs", "Runs that are watched: how each stands is told at once, and when it changes.", MOST_RUNS
+    ),
+)
 
 
 class Events:
@@ -55,6 +63,8 @@ class Events:
     def __init__(self, services: Services, streams: Streams) -> None:
         self._feed = services.events
         self._pulse = services.pulse
+        self._run_watch = services.run_watch
+        self._insight = services.insight
         self._streams = streams
 
     def operations(self) -> list[http.Operation]:
@@ -64,7 +74,7 @@ class Events:
             http.Operation("GET", "/v1/events/stream", self.follow, "events", "Follow what happens",
                            "text/event-stream", params=_STREAM, errors=(409, 429), needs=Permission.READ),
             http.Operation("GET", "/v1/events/pulse", self.beat, "events", "Follow that something happens, in short",
-                           "text/event-stream", errors=(429,), needs=Permission.READ),
+                           "text/event-stream", params=_PULSE, errors=(429,), needs=Permission.READ),
         ]  # fmt: skip
 
     async def list_events(self, request: http.Request) -> http.Answer:
@@ -90,14 +100,48 @@ class Events:
     async def beat(self, request: http.Request) -> http.Answer:
         """For pages that read anew what they show. At most once a second an event `pulse` says which `kinds` of events
         came and of which `jobs`; `many`: there were more than it names. It begins now, and has no place to go on from:
-        whoever comes back looks at everything once."""
-        begin = await self._pulse.begin()
+        whoever comes back looks at everything once.
+
+        Of each of `runs` an event `run` {run, attempt, log_size} says how it stands, at once and then at most once a
+        second, when that has changed; `log_size` is how many bytes its log has at least. Those that are not there are
+        passed over."""
+        org, begin = http.principal(request).bound_to, await self._pulse.begin()
+        watched = await self._run_watch.visible(request.args["runs"], org)
         self._streams.take()
-        return EventStream(self._beats(http.principal(request).bound_to, begin), self._streams)
+        return EventStream(_together(self._beats(org, begin), self._standings(watched)), self._streams)
 
     async def _beats(self, org: int | None, begin: Cursor) -> AsyncGenerator[bytes, None]:
         async for beat in self._pulse.follow(org, begin):
             yield _told(beat)
+
+    async def _standings(self, run_ids: frozenset[int]) -> AsyncGenerator[bytes, None]:
+        async with aclosing(self._run_watch.follow(run_ids)) as standings:
+            async for run, size in standings:
+                name = (await self._insight.job_names([run.job_id])).get(run.job_id)
+                yield event("run", {"run": render.run(run, name), "attempt": run.attempt, "log_size": size})
+
+
+async def _together(*sources: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield what any of them yields, until all have ended."""
+    coming = {asyncio.ensure_future(_next(source)): source for source in sources}
+    try:
+        while coming:
+            done, _ = await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                source, piece = coming.pop(one), one.result()
+                if piece is not None:
+                    coming[asyncio.ensure_future(_next(source))] = source
+                    yield piece
+    finally:
+        for one in coming:
+            one.cancel()
+        await asyncio.gather(*coming, return_exceptions=True)
+        for source in sources:
+            await source.aclose()
+
+
+async def _next(source: AsyncGenerator[bytes, None]) -> bytes | None:
+    return await anext(source, None)
 
 
 @lru_cache(maxsize=16)

@@ -46,6 +46,7 @@ _RUNS = (
     params.moment("due_until", "Due before this moment."),
     params.text("node", "Runs that this node runs or ran last.", 200),
     params.identity("parent", "Tasks of one run of a workflow."),
+    params.text("task", "With parent: the task of this name, with all items of a fan-out.", 200),
     params.boolean("tasks", "Tasks of workflows too."),
     params.text("owner", "Runs of jobs of this owner.", 200),
     params.text("name", "Runs of jobs whose name holds this text.", 200),
@@ -181,8 +182,8 @@ class Runs:
         queue_id = (await self._jobs.queues.get(args["queue"], org)).id if args["queue"] else None
         where = model.RunFilter(
             args["job_id"], args["trigger_id"], args["state"], due_from, due_until, org, nodes=nodes,
-            parent_id=args["parent"], tasks=bool(args["tasks"]), owner=args["owner"], name=args["name"],
-            queue_id=queue_id,
+            parent_id=args["parent"], task=args["task"], tasks=bool(args["tasks"]), owner=args["owner"],
+            name=args["name"], queue_id=queue_id,
         )  # fmt: skip
         page = await self._jobs.list_runs(where, args["cursor"], args["limit"])
         names = await self._insight.job_names(run.job_id for run in page.items)

@@ -13,7 +13,7 @@ from horae.errors import Error
 from horae.service import Services
 from horae.web import http, params, render
 from horae.web.pages.charts import heat, trend
-from horae.web.pages.drawings import Dependencies, Neighbour, draw, draw_dependencies
+from horae.web.pages.drawings import Drawing, Neighbour, draw, draw_dependencies
 from horae.web.pages.shell import HTML, Shell
 
 LATEST = 60  # runs that the trend shows
@@ -52,7 +52,7 @@ class JobPage:
         latest = (await self._jobs.standing([job.id]))[job.id].latest
         return self._shell.page(
             request, "job.html", job=render.job(job), runs=runs, listed=LISTED,
-            drawing=draw(picture(job.spec), is_run=False) if "tasks" in job.spec else None,
+            drawing=draw(picture(job.spec)) if "tasks" in job.spec else None,
             why=(await self._explaining.of_job(job)).sentences, heat=heat([render.day(it) for it in days]),
             trend=trend(runs, await self._forecasting.expected(job.id)),
             whens=[self._when(one) for one in job.triggers], neighbours=await self._neighbours(job),
@@ -60,7 +60,7 @@ class JobPage:
             cursor=page.cursor, is_first=request.args["cursor"] is None,
         )  # fmt: skip
 
-    async def _neighbours(self, job: model.Job) -> Dependencies | None:
+    async def _neighbours(self, job: model.Job) -> Drawing | None:
         """Jobs before and after this one; None: it stands alone."""
         before = await self._jobs.get_many(followed_ids(job)[:NEIGHBOURS])
         after = (await self._jobs.following.followers_of(job))[:NEIGHBOURS]

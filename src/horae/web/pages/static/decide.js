@@ -1,6 +1,8 @@
 // Approves or rejects what a run waits for, and keeps the tasks and the questions of a page fresh while it is visible.
 // Other sites cannot press these buttons: their requests carry their own Origin, and are refused.
 
+import { follow } from "./stream.js";
+
 const EVERY_MS = 2000;
 const VERBS = { approve: "Approved.", reject: "Rejected." };
 const byId = (id) => document.getElementById(id);
@@ -48,19 +50,15 @@ function freshen(page) {
 }
 
 async function look() {
-  if (!document.hidden) {
-    try {
-      const answer = await fetch(location.pathname, { headers: { accept: "text/html" } });
-      if (answer.ok) freshen(new DOMParser().parseFromString(await answer.text(), "text/html"));
-    } catch { /* the server is away: run.js says so */ }
-  }
-  lookSoon();
+  if (isOver()) return;
+  try {
+    const answer = await fetch(location.pathname, { headers: { accept: "text/html" } });
+    if (answer.ok) freshen(new DOMParser().parseFromString(await answer.text(), "text/html"));
+  } catch { /* the server is away: the mark says so */ }
 }
 
 // Nothing changes on the page of a run that has ended, and run.js sees to one without tasks and questions.
-function lookSoon() {
-  const isOver = document.querySelector("[data-clock=finished_at]").textContent !== "–";
-  if (!isOver && document.querySelector("#tasks, [data-question]")) setTimeout(look, EVERY_MS);
+const isOver = () => document.querySelector("[data-clock=finished_at]").textContent !== "–";
+if (!isOver() && document.querySelector("#tasks, [data-question]")) {
+  follow(({ kinds }) => kinds.some((kind) => kind.startsWith("run.")), look, EVERY_MS);
 }
-
-lookSoon();

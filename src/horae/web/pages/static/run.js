@@ -1,18 +1,9 @@
-// Follows one run by server-sent events: its state, how far it is, and that its log has grown (log.js reads it).
+// Follows one run: its state, how far it is, and that its log has grown (log.js reads it).
 
 import { get } from "./api.js";
 import { badge, byId } from "./dom.js";
+import { followRun } from "./stream.js";
 import { clock } from "./words.js";
-
-const { run: id } = byId("run").dataset;
-// What is there already, log.js reads by lines: here only what comes is of interest.
-const source = new EventSource(`/v1/runs/${id}/log/follow?tail=0`);
-
-function mark(word, className) {
-  const live = byId("live");
-  live.className = `pulse end ${className}`;
-  live.textContent = word;
-}
 
 // Parts that only a server draws well are read again when the state has changed.
 let shownState = byId("run").dataset.state;
@@ -70,15 +61,23 @@ function show(run) {
     late === null ? "–" : Math.abs(late) < 1000 ? `${late} ms` : `${(late / 1000).toFixed(1)} s`;
 }
 
-const grown = () => document.dispatchEvent(new Event("horae-log"));
-source.addEventListener("log", grown);
-source.addEventListener("state", (event) => show(JSON.parse(event.data)));
-source.addEventListener("end", (event) => {
-  source.close();
-  show(JSON.parse(event.data));
+let grownTo; // attempt and size of the log that log.js was told of
+function grow(to) {
+  if (grownTo !== to) document.dispatchEvent(new Event("horae-log"));
+  grownTo = to;
+}
+
+function end() {
+  const live = byId("live");
+  [live.className, live.textContent, live.dataset.ended] = ["pulse end held", "ended", ""];
   byId("quiet").textContent = "No output.";
-  grown();
-  mark("ended", "held");
-});
-source.addEventListener("open", () => mark("live", ""));
-source.addEventListener("error", () => mark("reconnecting", "lost"));
+  document.dispatchEvent(new Event("horae-log"));
+}
+
+if (!("ended" in byId("live").dataset)) {
+  followRun(Number(byId("run").dataset.run), ({ run, attempt, log_size: size }) => {
+    show(run);
+    grow(`${attempt}:${size}`);
+    if (run.finished_at) end();
+  });
+}

@@ -8,9 +8,21 @@ const YEAR_SECONDS = 365 * 86400;
 
 // ── looks ──
 
+const look = () => `horae-look=${root.dataset.theme}.${root.dataset.density}.${root.dataset.zone}`;
+const isKept = () => document.cookie.split("; ").includes(look());
+
 function keep() {
-  const { theme, density, zone } = root.dataset;
-  document.cookie = `horae-look=${theme}.${density}.${zone}; Path=/; Max-Age=${YEAR_SECONDS}; SameSite=Lax`;
+  document.cookie = `${look()}; Path=/; Max-Age=${YEAR_SECONDS}; SameSite=Lax`;
+}
+
+// Charts, and days of a zone, are drawn by the server: they are right once it knows the zone. A page is read again only
+// where a cookie is new and was kept: never again and again where cookies are refused, or the zone is not known there.
+const FIXED = "main :is(svg:not(form svg), [data-clock], [data-fixed])";
+
+function keepZone() {
+  const wasKept = isKept();
+  keep();
+  if (!wasKept && isKept() && document.querySelector(FIXED)) location.reload();
 }
 
 function isZone(name) {
@@ -30,7 +42,7 @@ function showZone(name) {
     if ("away" in place.dataset) place.title = clock(place.dateTime);
     else if (!("fixed" in place.dataset)) place.textContent = clock(place.dateTime);
   }
-  keep();
+  keepZone();
   tick();
 }
 
@@ -44,17 +56,17 @@ function chooseZone(value) {
 }
 
 function startLook() {
-  const look = byId("look");
-  look.hidden = false;
+  const menu = byId("look");
+  menu.hidden = false;
   if ("zoneUnknown" in root.dataset) showZone(viewer);
   const { zone } = root.dataset;
   const choice = zone === viewer ? "viewer" : zone === "UTC" ? "UTC" : "other";
-  look.querySelector(`[name=zone][value=${choice}]`).checked = true;
+  menu.querySelector(`[name=zone][value=${choice}]`).checked = true;
   if (choice === "other") {
     byId("other-zone").hidden = false;
     byId("other-zone").querySelector("input").value = zone;
   }
-  look.addEventListener("change", ({ target }) => {
+  menu.addEventListener("change", ({ target }) => {
     if (target.name === "zone") return chooseZone(target.value);
     if (target.closest("#other-zone")) {
       const isKnown = isZone(target.value);
