@@ -145,7 +145,7 @@ BODIES = {
     "NDJSON (`application/x-ndjson`, `application/jsonl`)",
     "SignalValue": "any JSON of up to 256 KiB",
     "Decision": "`comment`",
-    "CancelRequest": "as RerunRequest",
+    "CancelRequest": "as RerunRequest; `where` may also have a `queue`",
     "RerunRequest": "`runs`, a list of ids, or `where` (`job`, `state`, `due_from`, `due_until`, `node`, `owner`, "
     "`name`); `dry_run`",
     "OrdersDocument": 'up to 10,000 orders as `{"runs": […]}`, as a JSON array, or as NDJSON (`application/x-ndjson`, '

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
+import horae
 from horae.config import in_tables
 from horae.contracts.admin import declarations
 from horae.core import model
@@ -264,6 +265,15 @@ def test_nothing_is_left_out_of_its_reference_page(what: str):
     name, words = DOCUMENTED[what]
 
     assert unmentioned(words, page(name)) == []
+
+
+@pytest.mark.parametrize("client", [horae.Client, horae.SyncClient], ids=["Client", "SyncClient"])
+def test_every_method_of_a_client_is_on_its_page(client: type):
+    methods = [name for name in vars(client) if callable(getattr(client, name)) and not name.startswith("_")]
+    said = (ROOT / "docs" / "howto" / "python-client.md").read_text()
+
+    assert len(methods) > 90
+    assert unmentioned([name for name in methods if name != "close"], said) == []
 
 
 @pytest.mark.parametrize("what", HEADED)

@@ -83,7 +83,7 @@ class Handler:
 
 _by_origin: dict[Any, Handler] = {}
 _by_name: dict[str, Handler] = {}
-_choices: dict[Function, Choice] = {}
+_choices: dict[Function | None, Choice] = {}
 
 
 @overload
@@ -112,7 +112,7 @@ def class_name(cls: type[BaseException]) -> str:
 
 def choice_of(function: Function | None) -> Choice:
     """Return after which exceptions the author of a handler wants it tried again."""
-    return _choices.get(function, _ANY) if function is not None else _ANY
+    return _choices.get(function) or _choices.get(getattr(function, "__wrapped__", function), _ANY)
 
 
 _ANY = Choice()

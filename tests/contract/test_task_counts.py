@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horae.core.model import Overlap, Reason
+from horae.core.model import Overlap, Reason, RunFilter
 from horae.core.runs.orders import NewRun, Order
 from horae.ports.store import Store
 from horae.testing import make_job
@@ -32,4 +32,17 @@ async def test_tasks_are_counted_by_name_and_state_and_items_with_their_task(sto
         "a-b_c": {"queued": 1},
     }
     assert tally.document is None
+    assert tally.runs == {"list2": made[0], "convert": max(made[1:4]), "a-b_c": made[4]}
     assert (await store.tally_tasks(made[0])).counts == {}
+
+
+async def test_the_runs_of_one_task_are_listed_with_its_items_and_no_others(store: Store):
+    await submit(store, make_job(1))
+    [parent] = (await store.enqueue([Order(NewRun(1, "workflow", 5, Overlap.ALLOW))]))[0].ids
+    names = ["convert", "convert[0]", "convert[17]", "convert2", "convert2[0]", "con_ert[0]", "CONVERT[0]"]
+    made = [receipt.ids[0] for receipt in await store.enqueue([a_task(parent, name) for name in names])]
+    await store.cancel([made[1]], Reason.REQUESTED)
+
+    page = await store.list_runs(RunFilter(parent_id=parent, task="convert"), None, 100)
+
+    assert sorted(run.id for run in page.items) == made[:3]

@@ -88,7 +88,7 @@ async def test_there_is_a_person_once_one_is_a_member_and_not_disabled(store: St
     await add(store, "bot", kind=UserKind.SERVICE, roles={1: Role.ADMIN})
     ann = await add(store)
     assert not await store.has_person()
-    await store.put_member(1, ann.id, Role.VIEWER)
+    await store.put_member(1, ann.id, Role.VIEWER, 0)
     assert await store.has_person()
     await store.set_disabled(ann.id, START)
     assert not await store.has_person()
@@ -111,14 +111,35 @@ async def test_an_organisation_gets_a_number_that_nothing_has(store: Store) -> N
 
 async def test_of_what_is_said_by_hand_and_by_a_provider_the_greater_role_counts(store: Store) -> None:
     ann = await add(store)
-    await store.put_member(1, ann.id, Role.VIEWER)
-    await store.sync_members(ann.id, ISSUER, {1: Role.ADMIN, 2: Role.EDITOR})
+    await store.put_member(1, ann.id, Role.VIEWER, 0)
+    await store.sync_members(ann.id, ISSUER, {1: Role.ADMIN, 2: Role.EDITOR}, 0)
     assert (await store.get_user(ann.id)).roles == {1: Role.ADMIN, 2: Role.EDITOR}  # type: ignore[union-attr]
-    await store.sync_members(ann.id, ISSUER, {2: Role.VIEWER})
+    await store.sync_members(ann.id, ISSUER, {2: Role.VIEWER}, 0)
     assert (await store.get_user(ann.id)).roles == {1: Role.VIEWER, 2: Role.VIEWER}  # type: ignore[union-attr]
     assert [(it.name, it.role, it.source) for it in await store.list_members(1)] == [("ann", Role.VIEWER, "manual")]
-    await store.put_member(1, ann.id, Role.EDITOR)
+    await store.put_member(1, ann.id, Role.EDITOR, 0)
     assert (await store.get_user(ann.id)).roles[1] is Role.EDITOR  # type: ignore[union-attr]
+
+
+async def test_a_user_comes_into_the_organisation_that_it_was_in_first(store: Store) -> None:
+    ann = await add(store, roles={7: Role.VIEWER})
+    await store.put_member(1, ann.id, Role.ADMIN, START + 1)
+    await store.sync_members(ann.id, ISSUER, {2: Role.VIEWER}, START + 2)
+
+    async def home() -> int | None:
+        user = await store.get_user(ann.id)
+        return user.home() if user else None
+
+    assert await home() == 7
+    await store.put_member(7, ann.id, Role.EDITOR, START + 3)  # stays one since then
+    assert await home() == 7
+    await store.drop_member(7, ann.id, unless_last=False)
+    assert await home() == 1
+    await store.sync_members(ann.id, ISSUER, {2: Role.EDITOR, 7: Role.EDITOR}, START + 4)
+    await store.drop_member(1, ann.id, unless_last=False)
+    assert await home() == 2  # said again by the provider, it is no newer
+    [known] = await store.load_owners(["ann"])
+    assert known.home() == 2
 
 
 async def test_F49_the_last_admin_is_not_taken_out_even_by_two_at_once(store: Store) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from horae.core.audit import AuditFilter, Row
+from horae.core.identity import EVERYWHERE, LOCAL, UserKind
 from horae.core.model import DEFAULT_ORG
 from horae.core.roles import Role
 from horae.service.audit import KINDS
 from horae.service.audit.sealing import Sealer
 
-from .world import World
+from .world import BOTH, World
 
 JOB = {"name": "nightly", "steps": [{"run": "true"}]}
 CANARY = "correct-horse-battery"
@@ -132,6 +133,25 @@ async def test_a_secret_is_told_of_when_it_is_set_and_when_an_agent_gets_it(worl
     assert CANARY not in str(await rows(world))
 
 
+async def test_an_address_that_is_a_credential_is_told_of_when_somebody_is_shown_it(world: World) -> None:
+    answer = await world.http.post(
+        "/v1/jobs", json={"name": "backup", "schedule": {"cron": "0 3 * * *"}, "watched": {"grace": "5m"}}
+    )
+    assert answer.status_code == 201, answer.text
+    job_id = answer.json()["jobs"][0]["id"]
+    run = (await world.http.post(f"/v1/jobs/{await submitted(world)}/run")).json()["id"]
+    shown = [
+        (await world.http.get(f"/v1/jobs/{job_id}/ping")).json()["path"],
+        (await world.http.get(f"/v1/runs/{run}/callbacks/paid")).json()["path"],
+    ]
+    await world.http.get(f"/v1/jobs/{job_id}/ping")
+    found = [(row.operation, row.kind, row.subject, row.who) for row in await rows(world, outcome="read")]
+    ping = ("GET /v1/jobs/{job_id}/ping", "job", str(job_id), "local")
+    assert found == [ping, ("GET /v1/runs/{run_id}/callbacks/{name}", "run", str(run), "local"), ping]
+    everything = str(await rows(world))
+    assert [path for path in shown if path.rpartition("/")[2] in everything] == []
+
+
 async def test_a_password_in_a_job_is_left_out_of_what_changed(world: World) -> None:
     job_id = await submitted(world)
     answer = await world.http.put(
@@ -212,3 +232,67 @@ async def test_a_tampered_row_is_named_over_http(world: World) -> None:
     await world.store.write("UPDATE audit SET who = 'x' WHERE id = 2")  # type: ignore[attr-defined]
     broken = (await world.http.get(f"/v1/audit/verify?head={fine['head']}")).json()
     assert [(fault["seq"], fault["what"]) for fault in broken["faults"]] == [(2, "changed")]
+
+
+# ── of all organisations ──
+
+
+async def installation(world: World) -> dict[str, dict[str, str]]:
+    """Return how a program that runs the installation comes in, and how an admin of organisation 2 does; each of these
+    two organisations has a job."""
+    users, access = world.services.users, world.services.access
+    await users.create_organisation("data", LOCAL)
+    await users.create("backup", LOCAL, kind=UserKind.SERVICE, roles={EVERYWHERE: Role.ADMIN})
+    _, program = await access.create("nightly", "user", "backup", None)
+    _, admin = await access.create("dora", "user", "dora", None, org=2)
+    found = {"program": program, "admin": admin}
+    headers = {name: {"authorization": f"Bearer {text}"} for name, text in found.items()}
+    for each in headers.values():
+        assert (await world.http.post("/v1/jobs", json=JOB, headers=each)).status_code == 201
+    await Sealer(world.store, world.metrics, days=0).seal()
+    return headers
+
+
+async def orgs_of(world: World, path: str, headers: dict[str, str], **params: str) -> set[int]:
+    answer = await world.http.get(path, params={"kind": "job", **params} if "sealed" not in path else params,
+                                  headers=headers)  # fmt: skip
+    assert answer.status_code == 200, answer.text
+    return {row["org"] for row in answer.json()["items"] if row["kind"] == "job"}
+
+
+@BOTH
+@pytest.mark.parametrize("path", ["/v1/audit", "/v1/audit/sealed"])
+async def test_who_runs_the_installation_reads_the_audit_log_of_all_organisations(world: World, path: str) -> None:
+    headers = await installation(world)
+    program, admin = headers["program"], headers["admin"]
+    assert await orgs_of(world, path, program) == {1}
+    assert await orgs_of(world, path, program, org="*") == {1, 2}
+    assert await orgs_of(world, path, program, org="data") == {2}
+    assert await orgs_of(world, path, {}, org="*") == {1, 2}  # who runs the server
+    assert await orgs_of(world, path, admin) == {2}
+    assert await orgs_of(world, path, admin, org="2") == {2}
+    refused = await world.http.get(path, params={"org": "*"}, headers=admin)
+    assert (refused.status_code, refused.json()["code"]) == (403, "E_ROLE")
+    for other in ("1", "default", "nowhere"):
+        answer = await world.http.get(path, params={"org": other}, headers=admin)
+        assert (answer.status_code, answer.json()["code"]) == (404, "E_NOT_FOUND")
+
+
+async def test_a_token_that_may_only_look_does_not_read_the_audit_log_of_all(world: World) -> None:
+    await installation(world)
+    role = Role("read+audit.read")
+    _, text = await world.services.access.create("looks", "user", "backup", None, role=role)
+    answer = await world.http.get("/v1/audit?org=*", headers={"authorization": f"Bearer {text}"})
+    assert (answer.status_code, answer.json()["code"]) == (403, "E_ROLE")
+
+
+async def test_the_page_offers_all_organisations_to_who_runs_the_installation(world: World) -> None:
+    headers = await installation(world)
+    page = {"accept": "text/html"}
+    shown = (await world.http.get("/audit?org=*", headers={**page, **headers["program"]})).text
+    assert '<option value="*" selected>all</option>' in shown
+    assert "in data" in shown
+    own = (await world.http.get("/audit", headers={**page, **headers["program"]})).text
+    assert "in data" not in own
+    other = (await world.http.get("/audit", headers={**page, **headers["admin"]})).text
+    assert 'name="org"' not in other

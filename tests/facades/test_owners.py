@@ -65,7 +65,7 @@ async def test_moments_of_an_owner_that_was_disabled_are_skipped_and_say_why(wor
 @BOTH
 async def test_an_owner_that_may_only_look_runs_what_it_was_granted(world: World) -> None:
     ann, job, tagged = await account(world), await submitted(world), await submitted(world, tags=["t"])
-    await world.store.put_member(1, ann, Role.VIEWER)
+    await world.store.put_member(1, ann, Role.VIEWER, 0)
     await world.store.put_grant(Grant(0, 1, "ann", Role.OPERATOR, tag="t"))
     assert await next_minute(world, job) == (State.SKIPPED, Reason.OWNER)
     assert await next_minute(world, tagged) == (State.QUEUED, "")

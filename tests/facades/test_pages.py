@@ -280,7 +280,11 @@ async def test_the_page_of_a_job_draws_what_it_comes_after_and_what_comes_after_
     last = await world.submit(name="last", after=[{"job": "between", "on": "failure"}])
     page = (await api.get(f"/jobs/{job.id}")).text
     drawn = page[page.index('id="dependencies"') : page.index("The year")]
-    assert re.findall(r'href="(/jobs/\d+)"', drawn) == [f"/jobs/{first.id}", f"/jobs/{last.id}"]
+    picture, _, table = drawn.partition("<details")
+    for part in (picture, table):
+        assert re.findall(r'href="(/jobs/\d+)"', part) == [f"/jobs/{first.id}", f"/jobs/{last.id}"]
+    assert "<td>before, on success</td>" in table
+    assert "<td>after, on failure</td>" in table
     assert re.findall(r'class="on-(\w+)"', drawn) == ["success", "failure"]
     assert "<script>alert" not in drawn
     alone = (await api.get(f"/jobs/{(await world.submit()).id}")).text

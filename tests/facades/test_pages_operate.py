@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -12,6 +14,7 @@ from horae.core.model import SECOND, Node, State
 from horae.core.time.moments import format_moment, parse_moment
 from horae.core.work.specs import parse_job
 from horae.service.jobs import glances
+from horae.web.pages import runs
 from horae.web.pages.filters import next_at
 from tests.facades.world import BOTH, TWICE, World
 
@@ -114,6 +117,41 @@ async def test_many_runs_are_counted_first_and_then_cancelled(world: World) -> N
     assert [one["error"]["code"] for one in answers[3:]] == ["E_TERMINAL", "E_NOT_FOUND"]
     wrong = await world.http.post("/v1/runs/cancel", json={"where": {"state": ["failed"]}})
     assert (wrong.status_code, wrong.json()["code"]) == (422, "E_ENUM")
+
+
+async def test_what_is_done_with_all_that_were_found_is_sent_every_filter_of_the_page(world: World) -> None:
+    job_id = await make(world)
+    await world.http.put("/v1/queues/slow", json={})
+    asked = {
+        "state": "queued", "job": str(job_id), "name": "jo", "owner": "ann", "node": "n1", "queue": "slow",
+        "since": "2020-01-01T00:00:00Z", "until": "2090-01-01T00:00:00Z",
+    }  # fmt: skip
+    assert asked.keys() == {param.name for param in runs.ASKED} - {"cursor"}
+    text = await page(world, f"/runs?{urlencode(asked)}")
+    sent = json.loads(html.unescape(re.findall(r'data-where="([^"]*)"', text)[0]))
+    named = {"since": "due_from", "until": "due_until"}
+    wanted = {named.get(name, name): value for name, value in asked.items()}
+    assert sent == {**wanted, "state": ["queued"], "job": job_id}
+    dry = await world.http.post("/v1/runs/cancel", json={"where": sent, "dry_run": True})
+    assert (dry.status_code, dry.json()["items"]) == (200, [])
+
+
+@BOTH
+async def test_runs_of_a_queue_are_cancelled_and_those_of_others_are_not(world: World) -> None:
+    await world.http.put("/v1/queues/slow", json={})
+    there = (await world.jobs.run_now(await make(world, "there", queue="slow"))).id
+    elsewhere = (await world.jobs.run_now(await make(world, "elsewhere"))).id
+    where = {"where": {"state": ["queued"], "queue": "slow"}}
+    answers = (await world.http.post("/v1/runs/cancel", json=where)).json()["items"]
+    assert [one["run_id"] for one in answers] == [there]
+    assert (await world.jobs.get_run(elsewhere)).state is State.QUEUED
+
+    unknown = await world.http.post("/v1/runs/cancel", json={"where": {"queue": "nowhere"}})
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "E_NOT_FOUND")
+    ended = await world.http.post("/v1/runs/rerun", json={"where": {"queue": "slow"}, "dry_run": True})
+    assert (ended.status_code, ended.json()["code"]) == (422, "E_FIELD_CONFLICT")
+    wrong = await world.http.post("/v1/runs/cancel", json={"where": {"queue": 7}})
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "E_TYPE")
 
 
 @BOTH

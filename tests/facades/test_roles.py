@@ -11,12 +11,14 @@ import httpx
 import pytest
 
 from horae.contracts import CONTRACTS
-from horae.contracts.admin.grpc import NEEDED, SERVICE
+from horae.contracts.admin.grpc import NEEDED, SERVICE, Administration
 from horae.contracts.rpc.caller import Caller
 from horae.contracts.rpc.calls import Calls
 from horae.core.identity import LOCAL, Principal
+from horae.core.model import State
 from horae.core.roles import PERMISSIONS, Permission, Role, common, greatest
 from horae.errors import Denied, Error
+from horae.rpc.callers import Callers
 from horae.service.access.grants import parse_grant
 from horae.web import app as web
 from tests.facades.test_native import JOB, problem_of
@@ -92,10 +94,30 @@ async def test_what_is_dangerous_needs_what_it_did(world: World) -> None:
     assert {name: next(role for role in order if least[name] in PERMISSIONS[role]) for name in LEAST} == LEAST
 
 
-async def test_an_operation_that_changes_something_and_declares_nothing_is_not_served(operations: list[Any]) -> None:  # noqa: F811
-    undeclared = replace(next(each for each in operations if each.method == "POST" and each.needs), needs=None)
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+async def test_an_operation_that_declares_nothing_is_not_served(operations: list[Any], method: str) -> None:  # noqa: F811
+    undeclared = replace(next(each for each in operations if each.method == method and each.needs), needs=None)
     with pytest.raises(ValueError, match="does not declare which permission it needs"):
         web.Routes([undeclared])
+
+
+async def test_S04_reading_logs_is_a_permission_of_its_own(far: httpx.AsyncClient, world: World) -> None:
+    run = await world.end_run(State.SUCCEEDED)
+    paths = [path for _, path in declared(world) if re.search(r"/log\b|artifacts|execution_logs", path)]
+    assert len(paths) == 10
+    blind, viewer = await token_of(world, Role("read+runs.start")), await token_of(world, Role.VIEWER)
+    for path in paths:
+        asked = re.sub(r"{(run|execution|job)_id}", lambda it: str(run.job_id if it[1] == "job" else run.id), path)
+        refused, seen = [
+            await far.get(
+                asked.replace("{path}", "x"), headers={"authorization": f"Bearer {text}", "access-token": text}
+            )
+            for text in (blind, viewer)
+        ]
+        assert (refused.status_code, "logs.read" in refused.text) == (403, True), path
+        assert (seen.status_code < 500, "logs.read" in seen.text) == (True, False), (path, seen.text)
+    page = await far.get(f"/runs/{run.id}", headers={"authorization": f"Bearer {blind}"})
+    assert (page.status_code, f"/v1/runs/{run.id}/log" in page.text) == (200, False)
 
 
 @pytest.mark.parametrize("role", Role)
@@ -112,14 +134,26 @@ async def test_each_call_of_the_rpc_contract_is_refused_to_whoever_lacks_its_per
         except Error:
             pass  # nothing that it needs was given
         assert refused == (method.needs not in PERMISSIONS[role]), name
-    changing = {name for name, method in calls.methods.items() if method.needs is not Permission.READ}
+    assert calls.methods["get_log"].needs is Permission.LOGS
+    looking = (Permission.READ, Permission.LOGS)
+    changing = {name for name, method in calls.methods.items() if method.needs not in looking}
     assert changing == {
         "submit_job", "delete_job", "dispatch", "cancel", "heartbeat", "take_due_jobs", "status_update", "write_log",
     }  # fmt: skip
 
 
 def test_what_the_administration_contract_changes_over_grpc_needs_more_than_looking() -> None:
-    assert {name for name in SERVICE.methods_by_name if not name.startswith("Get")} == set(NEEDED)
+    assert set(SERVICE.methods_by_name) == set(NEEDED)
+    changing = {name for name, needed in NEEDED.items() if needed is not Permission.READ}
+    assert {name for name in NEEDED if not name.startswith("Get")} == changing
+
+
+def test_a_call_of_the_administration_contract_that_declares_nothing_is_not_served(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(NEEDED, "GetJobs")
+    with pytest.raises(ValueError, match="GetJobs: not declared"):
+        Administration(world.services, Callers(world.services.access, world.audit, lambda _: False)).handlers()
 
 
 async def test_who_lacks_a_permission_is_told_which_and_how_to_get_it(far: httpx.AsyncClient, world: World) -> None:
@@ -165,7 +199,7 @@ async def test_a_token_may_be_for_a_list_of_permissions(far: httpx.AsyncClient, 
 @BOTH
 async def test_a_member_with_a_list_of_permissions_gives_and_takes_no_more_than_it_has(world: World) -> None:
     users = world.services.users
-    for name, role in (("ann", "admin"), ("bob", "read+users.write+grants.write"), ("eve", "viewer")):
+    for name, role in (("ann", "admin"), ("bob", "read+logs.read+users.write+grants.write"), ("eve", "viewer")):
         await users.create(name, LOCAL, roles={1: Role(role)})
     bob = await world.store.find_user("bob")
     assert bob is not None
@@ -186,10 +220,12 @@ async def test_a_member_with_a_list_of_permissions_gives_and_takes_no_more_than_
 
 def test_lists_of_permissions_are_the_roles_that_they_are_equal_to() -> None:
     assert Role("runs.start+read+read") is Role("read+runs.start")
-    assert Role("read") is Role.VIEWER
+    assert Role("logs.read+read") is Role.VIEWER
     assert Role("+".join(PERMISSIONS[Role.ADMIN])) is Role.ADMIN
-    assert greatest([Role.VIEWER, Role("runs.start"), Role("jobs.pause")]) is Role("read+runs.start+jobs.pause")
-    assert common(Role.OPERATOR, Role("read+jobs.write")) is Role.VIEWER
+    assert greatest([Role.VIEWER, Role("runs.start"), Role("jobs.pause")]) is Role(
+        "read+logs.read+runs.start+jobs.pause"
+    )
+    assert common(Role.OPERATOR, Role("read+jobs.write")) is Role("read")
     assert common(Role("runs.start"), Role("jobs.write")) is None
     assert list(Role) == ["viewer", "operator", "editor", "admin"]
 

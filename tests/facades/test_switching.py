@@ -16,7 +16,7 @@ from horae.errors import Invalid
 from horae.rpc.callers import Callers
 from tests.facades import test_users
 from tests.facades.test_native import JOB, problem_of
-from tests.facades.test_users import PAGE, member
+from tests.facades.test_users import PAGE, log_in, member
 from tests.facades.test_walk import token_of
 from tests.facades.world import BOTH, World
 
@@ -115,6 +115,58 @@ async def test_the_token_of_a_login_is_good_wherever_its_user_is_a_member(world:
     problem_of(await far.get("/v1/me", headers={**headers, IN: "7"}), 403, "E_NO_MEMBER")
     assert (await far.delete("/v1/me/token", headers=headers)).status_code == 204
     assert (await far.get("/v1/me", headers=headers)).status_code == 401
+
+
+# ── who is added elsewhere ──
+
+
+@BOTH
+async def test_being_added_elsewhere_changes_nothing_of_where_one_acts(world: World, far: httpx.AsyncClient) -> None:
+    await member(world, far, roles={7: Role.EDITOR})
+    headers = {"authorization": f"Bearer {(await logged_in(far, world))['token']}"}
+    await log_in(far)
+    session = dict(far.cookies)
+    far.cookies.clear()
+    world.clock.advance(1)
+    await world.services.users.add_member(1, "ann", Role.ADMIN, LOCAL)
+    assert await me(far, **headers) == (7, "editor")
+    assert (await far.post("/v1/jobs", json=JOB, headers=headers)).json()["jobs"][0]["org"] == 7
+    far.cookies.update(session)
+    assert await me(far) == (7, "editor")
+    far.cookies.clear()
+    await log_in(far)
+    assert await me(far) == (7, "editor")
+    assert await me(far, **{IN: "1"}) == (1, "admin")
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_an_admin_learns_nothing_of_users_of_other_organisations(
+    world: World, far: httpx.AsyncClient, method: str
+) -> None:
+    await member(world, far, "boss", roles={1: Role.ADMIN})
+    await world.services.users.create("zoe", LOCAL, roles={7: Role.EDITOR})
+    body = {"role": "viewer"} if method == "PUT" else None
+    said = [await far.request(method, f"/v1/orgs/1/members/{name}", json=body) for name in ("zoe", "yan")]
+    for answer in said:
+        problem_of(answer, 404, "E_NOT_FOUND")
+    texts = [{**each.json(), "request_id": ""} for each in said]
+    assert str(texts[0]).replace("zoe", "yan") == str(texts[1])
+    zoe = await world.store.find_user("zoe")
+    assert zoe is not None
+    assert zoe.roles == {7: Role.EDITOR}
+
+
+async def test_an_admin_says_what_members_may_do_and_who_runs_the_installation_adds_others(
+    world: World, far: httpx.AsyncClient
+) -> None:
+    await member(world, far, "boss", roles={1: Role.ADMIN})
+    await world.services.users.create("zoe", LOCAL, roles={7: Role.EDITOR})
+    await world.services.users.add_member(1, "zoe", Role.VIEWER, LOCAL)
+    assert (await far.put("/v1/orgs/1/members/zoe", json={"role": "editor"})).status_code == 204
+    zoe = await world.store.find_user("zoe")
+    assert zoe is not None
+    assert zoe.roles == {1: Role.EDITOR, 7: Role.EDITOR}
+    assert (await far.delete("/v1/orgs/1/members/zoe")).status_code == 204
 
 
 def test_a_client_names_the_organisation_in_a_header_that_nobody_can_end() -> None:

@@ -316,6 +316,26 @@ async def test_a_token_of_a_user_may_do_no_more_than_the_user_now(far: httpx.Asy
 # ── dangerous acts ──
 
 
+NOT_PROVEN = {
+    "POST /v1/tokens", "POST /v1/users", "POST /v1/users/ann/disable", "PUT /v1/orgs/1/members/ann", "POST /v1/orgs",
+    "POST /v1/grants", "POST /v1/secrets/rotate", "POST /v1/nodes/node-1/evict", "POST /v1/triggers/1/hook",
+    "POST /v1/jobs/1/ping", "GET /v1/jobs/1/ping", "GET /v1/runs/1/callbacks/paid",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", sorted(NOT_PROVEN))
+async def test_an_old_login_neither_does_what_is_dangerous_nor_is_shown_a_credential(
+    far: httpx.AsyncClient, world: World, asked: str
+) -> None:
+    await member(world, far, roles={EVERYWHERE: Role.ADMIN})
+    world.clock.advance(PROVEN_SECONDS)
+    problem_of(await far.request(*asked.split(), json={}), 401, "E_REAUTH")
+    _, text = await world.services.access.create("t", "user", "ann", None)
+    far.cookies.clear()
+    answer = await far.request(*asked.split(), json={}, headers={"authorization": f"Bearer {text}"})
+    assert answer.status_code != 401, answer.text
+
+
 async def test_a_dangerous_act_needs_a_login_of_the_last_minutes(far: httpx.AsyncClient, world: World) -> None:
     await member(world, far, roles={EVERYWHERE: Role.ADMIN})
     assert (await far.post("/v1/tokens", json={"name": "x"})).status_code == 201
@@ -388,9 +408,10 @@ async def test_users_and_organisations_are_made_by_who_runs_the_installation(
     problem_of(await far.get("/v1/orgs/default/members"), 404, "E_NOT_FOUND")
     assert [it["name"] for it in (await far.get("/v1/orgs")).json()["items"]] == ["data"]
     assert [it["name"] for it in (await far.get("/v1/users")).json()["items"]] == ["bob"]
-    assert (await far.put("/v1/orgs/data/members/root", json={"role": "viewer"})).status_code == 204
+    await world.services.users.create("eve", LOCAL, roles={2: Role.EDITOR})
+    assert (await far.put("/v1/orgs/data/members/eve", json={"role": "viewer"})).status_code == 204
     members = (await far.get("/v1/orgs/data/members")).json()["items"]
-    assert [(it["name"], it["role"]) for it in members] == [("bob", "admin"), ("root", "viewer")]
+    assert [(it["name"], it["role"]) for it in members] == [("bob", "admin"), ("eve", "viewer")]
 
 
 async def test_F49_the_last_admin_of_an_organisation_stays(far: httpx.AsyncClient, world: World) -> None:

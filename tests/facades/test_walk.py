@@ -1,12 +1,13 @@
 """The walk: every operation of every interface, as everybody.
 
-Nobody, those with a token that has expired or was revoked, each role, and a stranger: the admin of another
-organisation, who has the same name. What is declared is what happens; what the stranger names is not there, and
-nothing of it is seen or changed.
+Nobody, those with a token or a session that has expired, was revoked or is of a disabled user, each role, a browser
+that has logged in, who runs the installation, and a stranger: the admin of another organisation, who has the same name.
+What is declared is what happens; what the stranger names is not there, and nothing of it is seen or changed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -17,19 +18,27 @@ import grpc
 import httpx
 import pytest
 
+from horae import wire
 from horae.contracts import CONTRACTS
 from horae.contracts.admin.grpc import NEEDED, SERVICE, Administration
 from horae.contracts.rpc.caller import Caller
 from horae.contracts.rpc.calls import Calls
 from horae.contracts.rpc.grpc import METHODS, Scheduling
-from horae.core.identity import Principal
+from horae.core.identity import EVERYWHERE, Principal, User
 from horae.core.model import State
 from horae.core.roles import PERMISSIONS, Permission, Role
+from horae.core.signs import Terms
 from horae.errors import NotFound
+from horae.rpc.agents.admission import Agents
 from horae.rpc.callers import Callers
+from horae.rpc.handlers import Handlers
 from horae.rpc.outputs import Outputs
 from horae.rpc.server import RpcServer
+from horae.service.access.agents import AgentAccess
+from horae.service.events.feed import EventFeed
+from horae.service.events.pulse import Pulse
 from horae.web import app as web
+from horae.wire.generated import administration_pb2
 from tests.facades.lake.bodies import java, source, sync
 from tests.facades.theirs import MARK, Theirs, furnish, rows_of
 from tests.facades.world import World
@@ -39,6 +48,7 @@ MINUTE = 61.0  # seconds, and one more
 OTHER = 7  # the organisation of the stranger
 OPEN_TO_ALL = 18  # operations
 ELSEWHERE = {"x": "1"}  # a parameter that none of our own operations has: who may, gets no further
+DEADLINE = 60.0  # seconds
 FOR_AGENTS = "/api/worker-agent/dispatch"
 
 Asked = tuple[str, str]  # method and path
@@ -64,6 +74,8 @@ def sent_with(text: str | None) -> dict[str, str]:
     """Return a token in every place where one of the interfaces looks for it."""
     if text is None:
         return {}
+    if text.startswith("horae_s"):
+        return {"cookie": f"__Host-horae={text}; session={text}", "origin": FAR}
     return {"authorization": f"Bearer {text}", "access-token": text, "cookie": f"session={text}"}
 
 
@@ -77,8 +89,26 @@ async def unknown(world: World) -> dict[str, str | None]:
     revoked, text = await world.services.access.create("gone", "user", "ann", None)
     await world.services.access.revoke(revoked.id)
     agent = (await world.services.access.create("a", "agent", "ann", None))[1]
+    sessions, bob = world.services.access.sessions, await user_of(world, "bob", 1)
+    short, _ = await world.services.access.create("short", "user", "ann", 5.0)
+    over = await sessions.open(short)
+    ended = await sessions.open((bob, 1))
+    await sessions.end_all(bob.id)
+    theirs = (await world.services.access.create("bob", "user", "bob", None))[1]
+    stayed = await sessions.open((bob, 1))
+    await world.store.set_disabled(bob.id, world.clock.now())
     world.clock.advance(10)
-    return {"nobody": None, "expired": expired, "revoked": text, "agent": agent, "wrong": revoked_like(text)}
+    return {
+        "nobody": None, "expired": expired, "revoked": text, "agent": agent, "wrong": revoked_like(text),
+        "session over": over, "session ended": ended, "token of a disabled user": theirs,
+        "session of a disabled user": stayed,
+    }  # fmt: skip
+
+
+async def user_of(world: World, name: str, org: int, role: Role = Role.ADMIN) -> User:
+    made = await world.store.add_user(User(0, name, roles={org: role}))
+    assert made is not None
+    return made
 
 
 def revoked_like(text: str) -> str:
@@ -101,30 +131,63 @@ async def test_F01_who_is_not_let_in_gets_nothing_but_what_is_open(
             if "x-permission" not in shown or (who == "agent" and path == FOR_AGENTS):
                 continue
             answer = await far.request(method, address(path), headers=sent_with(text))
-            expected = (401,) if who != "agent" else (401, 403)
+            expected = (401, 403) if who == "agent" or path == FOR_AGENTS else (401,)
             assert answer.status_code in expected, (who, method, path, answer.status_code, answer.text)
             seen[who] += 1
             world.clock.advance(MINUTE)  # else it would answer that this address was wrong too often
     closed = len([shown for shown in asked.values() if "x-permission" in shown])
     assert len(asked) - closed == OPEN_TO_ALL
-    assert seen == {"nobody": closed, "expired": closed, "revoked": closed, "agent": closed - 1, "wrong": closed}
+    assert set(seen.values()) == {closed, closed - 1}, seen
+    assert seen.total() == len(seen) * closed - 1 >= 9 * 200, seen
+    print(f"{closed} routes × {len(seen)} who are not let in")
 
 
-async def test_S04_each_role_may_do_what_is_declared_and_nothing_else(
+async def principals(world: World) -> dict[str, tuple[Role, str]]:
+    """Return everybody who is let in, with what they may do."""
+    people = {str(role): (role, await token_of(world, role)) for role in (*Role, *SOME)}
+    sessions = world.services.access.sessions
+    for role in (Role.VIEWER, Role.ADMIN):
+        opened = await sessions.open((await user_of(world, f"{role}-at-a-browser", 1, role), 1))
+        people[f"{role} at a browser"] = role, opened
+    installer = await user_of(world, "root", EVERYWHERE)
+    people["admin of the installation"] = Role.ADMIN, await sessions.open((installer, 1))
+    people["token of that"] = Role.ADMIN, (await world.services.access.create("r", "user", "root", None))[1]
+    return people
+
+
+SOME = Role("runs.start+jobs.pause"), Role("read+jobs.write+tokens.write"), Role("logs.read")
+NOT_FOR_PEOPLE = {FOR_AGENTS}
+WITHOUT_COOKIES = {"lake", "sync", "administration"}  # programs bring tokens
+
+
+async def test_S04_each_principal_may_do_what_is_declared_and_nothing_else(
     far: httpx.AsyncClient, gate: web.Gate, world: World
 ) -> None:
-    walked = 0
-    for role in (*Role, Role("runs.start+jobs.pause"), Role("read+jobs.write+tokens.write")):
-        headers = sent_with(await token_of(world, role))
-        for (method, path), shown in operations(gate).items():
-            if "x-permission" not in shown or path == FOR_AGENTS:
+    asked, walked = operations(gate), 0
+    people = await principals(world)
+    closed = [it for it, shown in asked.items() if "x-permission" in shown and it[1] not in NOT_FOR_PEOPLE]
+    for who, (role, text) in people.items():
+        for method, path in closed:
+            if text.startswith("horae_s") and ends_the_session(method, path):
                 continue
+            shown = asked[method, path]
             needed = Permission(shown["x-permission"])
-            answer = await far.request(method, address(path), headers=headers, params=ELSEWHERE)
-            refused = answer.status_code == 403 and str(needed) in answer.text
-            assert refused == (needed not in PERMISSIONS[role]), (role, method, path, answer.status_code, answer.text)
+            answer = await far.request(method, address(path), headers=sent_with(text), params=ELSEWHERE)
+            case = who, method, path, answer.status_code, answer.text
             walked += 1
-    assert walked > 6 * 165
+            if text.startswith("horae_s") and shown["tags"][0] in WITHOUT_COOKIES:
+                assert answer.status_code == 401, case
+                continue
+            refused = answer.status_code == 403 and str(needed) in answer.text
+            assert refused == (needed not in PERMISSIONS[role]), case
+            assert answer.status_code not in (401, 500), case
+    left_out = 3 * len([it for it in closed if ends_the_session(*it)])
+    assert walked == len(people) * len(closed) - left_out >= 11 * 200
+    print(f"{len(closed)} routes × {len(people)} who are let in")
+
+
+def ends_the_session(method: str, path: str) -> bool:
+    return path.endswith("/logout")
 
 
 NAMES = {
@@ -244,6 +307,68 @@ async def test_F47_S03_a_stranger_finds_and_changes_nothing_of_another_organisat
     assert not wrong, "\n".join(map(str, wrong))
 
 
+async def test_F47_the_runs_of_another_organisation_are_not_there_for_many_at_once(
+    far: httpx.AsyncClient, world: World, tmp_path: Path
+) -> None:
+    theirs = await furnish(world)
+    headers, before = sent_with(await token_of(world, org=OTHER)), rows_of(tmp_path)
+    ids = [theirs.queued, theirs.ended, theirs.approval, theirs.lake_run, theirs.user_run]
+    for verb in ("cancel", "rerun"):
+        for body in ({"runs": ids}, {"where": {"job": theirs.job}}, {"where": {"owner": "ann"}}, {"where": {}}):
+            answer = await far.post(f"/v1/runs/{verb}", json=body, headers=headers)
+            assert MARK not in answer.text, (verb, body, answer.text)
+            told = answer.json().get("items", [])
+            assert {each["error"]["code"] for each in told} <= {"E_NOT_FOUND"}, (verb, body, answer.text)
+            assert len(told) == (len(ids) if "runs" in body else 0), (verb, body, answer.text)
+            assert not before - rows_of(tmp_path), (verb, body)
+
+
+async def test_F47_a_stranger_who_follows_hears_nothing_of_another_organisation(
+    far: httpx.AsyncClient, gate: web.Gate, world: World
+) -> None:
+    headers = sent_with(await token_of(world, org=OTHER))
+    feeds = {"/v1/events/stream": world.services.events, "/v1/events/pulse": world.services.pulse}
+    heard: dict[str, bytes] = dict.fromkeys(feeds, b"")
+    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as group:
+        loops = [group.create_task(_step_on(feed)) for feed in feeds.values()]
+        for path in feeds:
+            group.create_task(_follow(gate, path, headers, heard))
+        while not all(feed._seats for feed in feeds.values()):
+            await asyncio.sleep(0.001)
+        await furnish(world)
+        mine = await far.post("/v1/jobs", json={"name": "mine", "steps": [{"run": "true"}]}, headers=headers)
+        job_id = mine.json()["jobs"][0]["id"]
+        while not all(re.search(rf'"jobs?":\[?{job_id}\b'.encode(), said) for said in heard.values()):
+            world.clock.advance(1)
+            await asyncio.sleep(0.001)
+        gate.streams.close()
+        for task in loops:
+            task.cancel()
+    for path, said in heard.items():
+        assert MARK.encode() not in said, (path, said)
+        assert {int(it) for it in re.findall(rb'"jobs?":\[?(\d+)', said)} == {job_id}, (path, said)
+
+
+async def _step_on(feed: EventFeed | Pulse) -> None:
+    while True:
+        await feed.step()
+
+
+async def _follow(gate: web.Gate, path: str, headers: dict[str, str], heard: dict[str, bytes]) -> None:
+    """Note what a stream says while it says it."""
+    sent = [(b"host", b"10.0.0.1:8443"), *((name.encode(), value.encode()) for name, value in headers.items())]
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": sent, "scheme": "https"}
+
+    async def receive() -> dict[str, Any]:
+        return await asyncio.Future()
+
+    async def send(message: Any) -> None:
+        assert message.get("status", 200) == 200, message
+        heard[path] += message.get("body", b"")
+
+    await gate({**scope, "client": ("10.0.0.2", 1)}, receive, send)
+
+
 async def test_a_stranger_of_the_same_name_repeats_nobody_elses_request(far: httpx.AsyncClient, world: World) -> None:
     job, once = {"name": f"{MARK} job", "steps": [{"run": "true"}]}, {"idempotency-key": "1"}
     for org in (1, OTHER):
@@ -347,10 +472,17 @@ async def test_F47_a_stranger_finds_and_changes_nothing_by_any_call(world: World
 
 @pytest.fixture
 async def port(world: World) -> AsyncIterator[int]:
-    """Every service for clients, over gRPC."""
+    """Every service, over gRPC."""
     callers = Callers(world.services.access, world.audit, lambda _: False)
     contracts = (Scheduling(Calls(world.services), callers.identify), Administration(world.services, callers))
-    server = RpcServer(None, Outputs(world.files, "secret"), contracts, identify=callers.identify)
+    credentials = AgentAccess(world.services.access, world.store, world.audit, renewed_after=3600.0)
+    agents = Agents(
+        world.execution, world.store, world.queue, world.files, world.clock, node="node-1", version="1",
+        terms=Terms(15.0, 5.0), admit=credentials.admit, credentials=credentials,
+    )  # fmt: skip
+    handlers = Handlers(world.services.catalogues, "secret")
+    outputs = Outputs(world.files, "secret")
+    server = RpcServer(agents, outputs, contracts, identify=callers.identify, handlers=handlers)
     yield await server.start("127.0.0.1:0")
     await server.stop()
 
@@ -358,8 +490,8 @@ async def port(world: World) -> AsyncIterator[int]:
 async def test_S02_over_grpc_each_call_is_for_whom_it_is_declared(port: int, world: World) -> None:
     needed = {f"/horae.v1.Scheduling/{name}": Calls(world.services).methods[METHODS[name][0]].needs for name in METHODS}
     for name in SERVICE.methods_by_name:
-        needed[f"/{SERVICE.full_name}/{name}"] = NEEDED.get(name, Permission.READ)
-    people = {**dict.fromkeys(await unknown(world)), **await unknown(world)}
+        needed[f"/{SERVICE.full_name}/{name}"] = NEEDED[name]
+    people = await unknown(world)
     people |= {role: await token_of(world, role) for role in Role}
     walked = 0
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -375,7 +507,63 @@ async def test_S02_over_grpc_each_call_is_for_whom_it_is_declared(port: int, wor
                     expected = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
                     assert status in expected, (who, path, status)
                 walked += 1
-    assert walked == len(people) * len(needed) == 9 * 20
+    assert walked == len(people) * len(needed) == 13 * 20
+
+
+async def test_S02_what_is_for_agents_and_servers_is_for_nobody_else(port: int, world: World) -> None:
+    people = {who: text for who, text in (await unknown(world)).items() if who != "agent"}
+    people |= {who: text for who, (_, text) in (await principals(world)).items()}
+    people["stranger"] = await token_of(world, org=OTHER)
+    people["agent"] = (await world.services.access.create("a", "agent", "ann", None))[1]
+    people["evicted"] = (await world.services.access.create("b", "agent", "ann", 1.0))[1]
+    world.clock.advance(10)
+    walked = 0
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        for who, text in people.items():
+            metadata = () if text is None else (("authorization", f"Bearer {text}"),)
+            for path in (wire.READ_OUTPUT, wire.LIST_HANDLERS):
+                status = await status_of(channel.unary_unary(path)(b"", metadata=metadata))
+                assert status is grpc.StatusCode.PERMISSION_DENIED, (who, path, status)
+                walked += 1
+            world.clock.advance(MINUTE)
+            frames = channel.stream_stream(wire.CONNECT)(iter([b""]), metadata=metadata)
+            status = await status_of(frames.read())
+            if who == "agent":  # let in, it says no hello
+                assert status is grpc.StatusCode.INVALID_ARGUMENT, status
+            else:
+                assert status in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED), (who, status)
+            walked += 1
+    assert walked == 3 * len(people) == 3 * 22
+
+
+async def test_F47_a_stranger_finds_and_changes_nothing_over_grpc(port: int, world: World, tmp_path: Path) -> None:
+    theirs = await furnish(world)
+    metadata = (("authorization", f"Bearer {await token_of(world, org=OTHER)}"),)
+    asked = {f"/horae.v1.Scheduling/{name}": scheduled(theirs, name) for name in METHODS}
+    execute = administration_pb2.ExecuteJobRequest(JobId=guid(theirs.job))
+    for name in SERVICE.methods_by_name:
+        asked[f"/{SERVICE.full_name}/{name}"] = execute.SerializeToString() if name == "ExecuteJob" else b""
+    before, absent = rows_of(tmp_path), set()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        for path, raw in asked.items():
+            call = channel.unary_unary(path)(raw, metadata=metadata)
+            status = await status_of(call)
+            said = await call if status is grpc.StatusCode.OK else str(await call.details()).encode()
+            absent |= {path.rpartition("/")[2]} if status is grpc.StatusCode.NOT_FOUND else set()
+            assert MARK.encode() not in said, (path, said)
+            assert not before - rows_of(tmp_path), path
+    assert absent == {
+        "DeleteJob", "GetExecHistory", "GetLog", "Dispatch", "Cancel", "StatusUpdate", "WriteLog", "ExecuteJob",
+    }, absent  # fmt: skip
+
+
+def scheduled(theirs: Theirs, name: str) -> bytes:
+    """Return the message of a call, which names what is another's."""
+    call, form, _ = METHODS[name]
+    fields = calls_about(theirs).get(call, {})
+    return form(
+        **{key: value.encode() if key == "text" else value for key, value in fields.items()}
+    ).SerializeToString()
 
 
 async def status_of(call: Any) -> grpc.StatusCode:

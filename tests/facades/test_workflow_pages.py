@@ -91,6 +91,12 @@ async def test_a_run_shows_how_its_tasks_stand_and_the_pages_draw_them(api: http
     assert "tasks" not in (await api.get(f"/v1/runs/{made[0]}")).json()
     page = await api.get(f"/runs/{parent}")
     assert "convert ×3" in page.text
+    assert f'<a href="/runs?parent={parent}&amp;task=convert" aria-label="convert ×3' in page.text
+    assert 'role="group" aria-label="The tasks of the workflow; the table has the same"' in page.text
+    assert "convert (failure)" in page.text, "the table says what each task needs"
+    listed = (await api.get(f"/runs?parent={parent}&task=convert")).text
+    assert [f'data-run="{one}"' in listed for one in [parent, *made]] == [False, True, True, True]
+    assert 'data-run="' not in (await api.get(f"/runs?parent={parent}&task=conv")).text
     assert "2○ 1■" in page.text
     assert "style=" not in page.text
     of_job = await api.get(f"/jobs/{job['id']}")
@@ -98,6 +104,31 @@ async def test_a_run_shows_how_its_tasks_stand_and_the_pages_draw_them(api: http
     assert "convert ×n" in of_job.text
     assert "<b>flow" not in of_job.text
     assert f"/runs/{parent}" in of_job.text
+
+
+async def test_a_box_of_the_picture_leads_to_the_run_of_its_task(api: httpx.AsyncClient, world: World):
+    job = (await api.post("/v1/jobs", json=FLOW)).json()["jobs"][0]
+    [receipt] = await world.store.enqueue([Order(NewRun(job["id"], "workflow", 5, Overlap.ALLOW))])
+    task = NewRun(job["id"], "python", 5, Overlap.ALLOW, parent_id=receipt.ids[0], task="list")
+    [made] = (await world.store.enqueue([Order(task)]))[0].ids
+
+    page = (await api.get(f"/runs/{receipt.ids[0]}")).text
+
+    assert f'<a href="/runs/{made}" aria-label="list: python, queued">' in page
+    assert f'<a href="/runs/{made}">#{made}</a>' in page, "and from the table behind it"
+    assert page.count('<g class="task waiting') == 2
+    assert 'aria-label="clean' not in page, "what has no run leads nowhere"
+
+
+async def test_what_a_retry_took_over_leads_to_the_run_that_did_it(api: httpx.AsyncClient, world: World):
+    job = (await api.post("/v1/jobs", json=FLOW)).json()["jobs"][0]
+    [receipt] = await world.store.enqueue([Order(NewRun(job["id"], "workflow", 5, Overlap.ALLOW))])
+    parent = receipt.ids[0]
+    [claimed] = await world.claim("workflow")
+    begin = Begin(claimed.fence, job["id"], json.dumps(job["spec"]), json.dumps({"list": 4711}))
+    await world.store.move_flows([Move(parent, begin=begin)])
+
+    assert '<a href="/runs/4711" aria-label="list: python, succeeded">' in (await api.get(f"/runs/{parent}")).text
 
 
 def handlers_in(work: Any) -> list[str]:

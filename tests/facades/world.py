@@ -181,7 +181,7 @@ class World:
             pushing=self.pushing,
             outside_logs=OutsideLogs(self.files, place=NODE, limit=1 << 20),
             outside_workers=self.outside_workers,
-            sources=Sources(store, self.jobs, sealing),
+            sources=Sources(store, self.jobs, sealing, secrets),
             secrets=secrets,
             rotation=Rotation(store, keys, secrets, sealing, node=NODE),
             local_node=local_node,

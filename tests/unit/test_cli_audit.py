@@ -213,3 +213,17 @@ def test_what_is_no_bucket_is_refused(api: Fake, place: str) -> None:
 def test_one_place_is_named(api: Fake, tmp_path: Path) -> None:
     result = invoke(api, "export", "--bucket", "s3://x/y", "--file", str(tmp_path / "f"))
     assert (result.exit_code, "E_USAGE" in result.stderr) == (2, True)
+
+
+def test_all_organisations_are_asked_for(api: Fake) -> None:
+    asked: list[str] = []
+
+    def answer(request: Request) -> Answer:
+        asked.append(request.query.get("org", ""))
+        return 200, {"items": [], "cursor": None}
+
+    api.routes["GET", "/v1/audit"] = answer
+    api.routes["GET", "/v1/audit/sealed"] = answer
+    for args in ((), ("--all",), ("export",), ("export", "--all")):
+        assert invoke(api, *args).exit_code == 0
+    assert asked == ["", "*", "", "*"]

@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,47 @@ def test_many_orders_go_in_parts_that_are_repeated_under_one_key_and_keep_their_
     assert json.loads(first.body) == [{"job": 7, "data": {"n": 7}}, {"job": 9, "data": {"n": 9}}]
     assert second.body == again.body
     assert (keys[1] == keys[2], keys[0] == keys[1]) == (True, False)
+
+
+def test_the_next_orders_are_written_while_the_last_are_on_their_way(
+    twin: Twin, api: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horae.client.making.MANY", 1)
+    is_written = threading.Event()
+
+    def orders() -> Iterator[dict[str, Any]]:
+        yield {"job": 1}
+        is_written.set()
+        yield {"job": 2}
+
+    seen: list[bool] = []
+
+    def reply(_: Any) -> tuple[int, Any]:
+        seen.append(is_written.wait(30))
+        return 200, {"runs": [RUN]}
+
+    api.post("/v1/runs", reply)
+    with twin(api.url) as client:
+        assert len(client.run_many(orders())) == 2
+    assert seen == [True, True]
+
+
+def test_what_is_wrong_with_later_orders_is_told_after_the_earlier_ones_are_answered(
+    twin: Twin, api: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horae.client.making.MANY", 1)
+    answered: list[int] = []
+
+    def reply(_: Any) -> tuple[int, Any]:
+        answered.append(1)
+        return 200, {"runs": [RUN]}
+
+    api.post("/v1/runs", reply)
+    with twin(api.url) as client:
+        with pytest.raises(Invalid, match="cannot be sent as JSON"):
+            client.run_many([{"job": 1}, {"job": 2}, {"job": {3}}])
+        assert answered == [1]
+        assert len(client.run_many([{"job": 1}])) == 1, "its connection is as good as new"
 
 
 def test_many_jobs_go_in_parts_of_what_the_server_takes(twin: Twin, api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

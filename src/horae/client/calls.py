@@ -47,6 +47,7 @@ from horae.client.explaining import explain_trigger as explain_trigger
 from horae.client.forecasting import forecast as forecast
 from horae.client.happenings import event_page as event_page
 from horae.client.making import (
+    Ahead,
     OrderAnswers,
     body_of,
     dump,
@@ -288,10 +289,11 @@ def run_many(orders: Iterable[Mapping[str, Any]]) -> Call[list[Ordered]]:
     run_at, node and an idempotency_key. Returns, in order, the run or the error of each."""
 
     def steps() -> Steps:
-        made = OrderAnswers()
-        for part in parts(orders):
+        made, coming = OrderAnswers(), Ahead(parts(orders))
+        while (part := coming.take()) is not None:
             headers = {"Content-Type": "application/json", "Idempotency-Key": new_key()}
-            made.take((yield from ask(Request("POST", "/v1/runs", part, headers, timeout=MANY_TIMEOUT))))
+            request = Request("POST", "/v1/runs", part, headers, timeout=MANY_TIMEOUT, meanwhile=coming.prepare)
+            made.take((yield from ask(request)))
         return made
 
     return Call(steps)
@@ -328,15 +330,17 @@ def runs(
     due_until: str | None = None,
     node: str | None = None,
     parent: int | None = None,
+    task: str | None = None,
     tasks: bool | None = None,
     limit: int | None = 100,
     cursor: str | None = None,
 ) -> Call[RunPage]:
     """Runs, newest first; `state` may be a comma list, moments are RFC 3339. Limit None gives all of them. Those that
-    are tasks of workflows come with `tasks`, or as those of a `parent`."""
+    are tasks of workflows come with `tasks`, or as those of a `parent`,
+    with `task` those of one name."""
     due = {"due_from": due_from, "due_until": due_until}
     where = {"job_id": job_id, "trigger_id": trigger_id, "state": state, **due, "node": node, "parent": parent}
-    where["tasks"] = "true" if tasks else None
+    where |= {"task": task, "tasks": "true" if tasks else None}
     return list_all("/v1/runs", where, limit, cursor)
 
 

@@ -82,6 +82,33 @@ def parts(every: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
         yield b"[%b]" % b",".join(part)
 
 
+class Ahead:
+    """What is to be sent, of which the next can be made while the last is on its way. What goes wrong with it is told
+    when its turn comes: what was sent before is answered first."""
+
+    def __init__(self, every: Iterator[bytes]) -> None:
+        self._every = every
+        self._next: bytes | Exception | None = None
+        self._is_made = False
+
+    def prepare(self) -> None:
+        if self._is_made:
+            return
+        try:
+            self._next = next(self._every, None)
+        except Exception as error:  # of whoever gives what is to be sent, too
+            self._next = error
+        self._is_made = True
+
+    def take(self) -> bytes | None:
+        """Return the next, or None at the end."""
+        self.prepare()
+        self._is_made = False
+        if isinstance(self._next, Exception):
+            raise self._next
+        return self._next
+
+
 def _pieces(items: list[Mapping[str, Any]]) -> Iterator[tuple[int, bytes]]:
     """Yield how many, and their JSON without the brackets: together, which takes a third of the time, unless they are
     large."""

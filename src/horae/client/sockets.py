@@ -19,6 +19,8 @@ class Sockets(Pool[socket.socket]):
         coming = Coming(self, self.take() or self._connect(), request.timeout)
         try:
             coming.send(data)
+            if request.meanwhile is not None:
+                request.meanwhile()
             body = coming.head() if request.streamed else coming.whole()
         except BaseException:
             coming.close()

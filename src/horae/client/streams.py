@@ -40,6 +40,8 @@ class Streams(Pool[Line]):
             raise
         try:
             await coming.send(data)
+            if request.meanwhile is not None:
+                request.meanwhile()
             body = await (coming.head() if request.streamed else coming.whole())
         except BaseException:
             coming.close()
@@ -78,6 +80,7 @@ class Streams(Pool[Line]):
                 if server.proxy and server.tls:
                     await self._tunnel(reader, writer)
                     await writer.start_tls(server.tls, server_hostname=server.host)
+            writer.transport.set_write_buffer_limits(0)  # what was drained is sent
             return Line(reader, writer)
         except BaseException as error:
             if writer is not None:

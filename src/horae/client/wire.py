@@ -6,7 +6,7 @@ What must stay true: nothing that a caller gives can end a header.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -20,7 +20,7 @@ TIMEOUT = 30.0  # seconds without a byte after which a call counts as unanswered
 @dataclass(frozen=True, slots=True)
 class Request:
     """What to send. `near` are headers that only a server on this machine is sent; the body of a `streamed` answer
-    is left to be read piece by piece."""
+    is left to be read piece by piece; `meanwhile` is done once all is sent, before the answer is waited for."""
 
     method: str
     path: str
@@ -29,6 +29,7 @@ class Request:
     near: Mapping[str, str] = field(default_factory=dict)
     timeout: float = TIMEOUT
     streamed: bool = False
+    meanwhile: Callable[[], None] | None = None  # also when it is sent again
 
     @property
     def is_repeatable(self) -> bool:

@@ -62,6 +62,7 @@ class User:
     password: str | None = None  # as argon2id wrote it; None: logs in otherwise
     disabled_at: Moment | None = None
     roles: Mapping[int, Role] = field(default_factory=dict)  # organisation → role; EVERYWHERE for all of them
+    since: Mapping[int, Moment] = field(default_factory=dict)  # organisation → when it became a member
 
     @property
     def is_installer(self) -> bool:
@@ -73,9 +74,10 @@ class User:
         return greatest(role for at, role in self.roles.items() if at in (EVERYWHERE, org))
 
     def home(self) -> int | None:
-        """Return the organisation that it comes into unless it says another; None: it is a member of none."""
-        own = sorted(at for at in self.roles if at != EVERYWHERE)
-        return own[0] if own else DEFAULT_ORG if EVERYWHERE in self.roles else None
+        """Return the organisation that it comes into unless it says another: the one of which it has been a member for
+        longest, so that nobody who adds it elsewhere changes where it acts. None: it is a member of none."""
+        oldest = min(self.roles, key=lambda at: (self.since.get(at, 0), at == EVERYWHERE, at), default=None)
+        return DEFAULT_ORG if oldest == EVERYWHERE else oldest
 
 
 @dataclass(frozen=True, slots=True)

@@ -470,7 +470,8 @@ class RunFilter:
     kinds: tuple[str, ...] = ()
     not_kinds: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()  # that run it or ran it
-    parent_id: int | None = None  # tasks of this run
+    parent_id: int | None = None  # tasks of this run,
+    task: str | None = None  # with this name there: of a fan-out, all of its items
     tasks: bool = False  # tasks of workflows too
     owner: str | None = None  # of its job
     queue_id: int | None = None  # in which it waits or runs: one that has ended is in none

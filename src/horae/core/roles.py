@@ -1,6 +1,6 @@
 """What each role may do.
 
-    viewer     look
+    viewer     look, and read logs and files of runs
     operator   and run, cancel, pause, signal, approve and acknowledge, and work on runs from outside
     editor     and make, change and delete jobs, triggers, sources, secrets, and rules and channels of alerts
     admin      and queues, agents, tokens, users, members and grants of the organisation, and its audit log
@@ -28,6 +28,7 @@ class Permission(StrEnum):
     __hash__ = str.__hash__  # that of enumerations is ten times as slow, and every request asks
 
     READ = "read"
+    LOGS = "logs.read"  # and the files that runs leave
     RUN = "runs.start"  # run-now, rerun, retry, signals, approvals
     CANCEL = "runs.cancel"
     PAUSE = "jobs.pause"
@@ -69,7 +70,7 @@ LONGEST = len(SEPARATOR.join(Permission))  # letters of all of them, once
 
 
 _MORE: dict[Role, frozenset[Permission]] = {
-    Role.VIEWER: frozenset({Permission.READ}),
+    Role.VIEWER: frozenset({Permission.READ, Permission.LOGS}),
     Role.OPERATOR: frozenset(
         {Permission.RUN, Permission.CANCEL, Permission.PAUSE, Permission.WORK, Permission.ACKNOWLEDGE}
     ),

@@ -99,7 +99,7 @@ class Execution:
         self._secrets = secrets
         self._run_keys = run_keys
         self._sealing = sealing or Sealing(store)
-        self._preparation = Preparation(store, self._sealing)
+        self._preparation = Preparation(store, self._sealing, secrets)
         self._finishes = Coalescer(self._finish_all, limit=FINISHED_TOGETHER, weigh=lambda books: len(books.run_ids))
         self._beats = Coalescer(store.beat_all, gap=beat_gap)
         self._callers: Callers | None = None
@@ -135,7 +135,7 @@ class Execution:
             raise Superseded(f"{node.name} goes on over a newer line, or under another process of that name")
         # Should this break off, the agent is in doubt about the claim, and gives back what it does not know of.
         writes = not WRITERS.isdisjoint([a.kind for a in claimed])
-        ready = await self._ready(claimed, room) if writes else claimed
+        ready = await self._ready(claimed, room, node.name) if writes else claimed
         return await self._equip(ready, node.name)
 
     def may_start_new(self, order: Order) -> bool:
@@ -243,13 +243,13 @@ class Execution:
             await self._note_read(f"worker {run.node or ''}".strip(), {job.id: [run.id]})
         return opened
 
-    async def _ready(self, claimed: list[Assignment], room: Mapping[str, int]) -> list[Assignment]:
-        """Return those that may begin, with what they need."""
+    async def _ready(self, claimed: list[Assignment], room: Mapping[str, int], node: str) -> list[Assignment]:
+        """Return those that may begin on a node, with what they need."""
         writers = [a for a in claimed if a.kind in WRITERS]
         locked = await self._preparation.lock(writers)
         if len(locked) < len(writers):
             self._queue.announce("waiting")
-        ready, gone = await self._preparation.equip(locked, await self._store.now())
+        ready, gone = await self._preparation.equip(locked, await self._store.now(), node)
         if gone:
             await self.finish(gone)
         asked, left = Counter(a.kind for a in writers), Counter(a.kind for a in ready)

@@ -3,12 +3,12 @@
     claimed ─► lock ─► (blocked: another run writes there) ─► equip ─► (failed: its source is gone) ─► to the agent
 
 What must stay true: the cursor is read under the locks, so it is the one that the last writer left; a source travels
-with one assignment to one agent, and is kept nowhere else.
+with one assignment to one agent, and is kept nowhere else; the audit log tells to whom its secrets went.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from horae.errors import ConfigError
 from horae.ports.store.attempts import Writes
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.sources import Sources
+from horae.service.secrets.named import Secrets, reading
 from horae.service.secrets.sealing import Sealing, unopened
 
 _json = msgspec.json.Encoder().encode
@@ -50,9 +51,10 @@ def _source_in(spec: str) -> int:
 
 
 class Preparation:
-    def __init__(self, store: PreparationStore, sealing: Sealing) -> None:
+    def __init__(self, store: PreparationStore, sealing: Sealing, secrets: Secrets | None = None) -> None:
         self._store = store
         self._sealing = sealing
+        self._secrets = secrets
 
     async def lock(self, claimed: Sequence[Assignment]) -> list[Assignment]:
         """Return those that may write what they write; the others wait from now on."""
@@ -73,25 +75,39 @@ class Preparation:
         request = LockRequest(run.id, run.fence, names, _start_by(job.policy, run.attempt, run.due_at))
         return not names or bool(await self._store.take_locks([request]))
 
-    async def equip(self, claimed: Sequence[Assignment], now: Moment) -> tuple[list[Assignment], list[Result]]:
-        """Syncs with their sources and cursors; and the ends of those whose source is gone, or does not open."""
+    async def equip(
+        self, claimed: Sequence[Assignment], now: Moment, node: str = ""
+    ) -> tuple[list[Assignment], list[Result]]:
+        """Syncs with their sources and cursors, for the agent of a node; and the ends of those whose source is gone, or
+        does not open."""
         syncs = [a for a in claimed if a.kind == SYNC]
         if not syncs:
             return list(claimed), []
         jobs = sorted({a.job_id for a in syncs})
         cursors = await self._store.load_cursors(jobs)
         sources = await self._sources_of(syncs)
-        ready, gone = [], []
+        ready, gone = list[Assignment](), list[Result]()
+        read: dict[tuple[int, int], list[int]] = {}  # organisation and id of a source with secrets → runs
         for a in claimed:
             source = sources.get(a.job_id)
             if a.kind == SYNC and _source_in(a.spec) and source is None:
                 gone.append(_gone(a, now))
                 continue
             try:
-                ready.append(self._equipped(a, source, _cursor_of(a, cursors.get(a.job_id))))
+                opened = None if source is None else self._sealing.open_source(source)
             except ConfigError as error:
                 gone.append(unopened(a.run_id, a.fence, error, now))
+                continue
+            if opened is not None and source is not None and opened.config != source.config:
+                read.setdefault((source.org, source.id), []).append(a.run_id)
+            ready.append(_equipped(a, opened, _cursor_of(a, cursors.get(a.job_id))))
+        await self._note_read(f"agent {node}", read)
         return ready, gone
+
+    async def _note_read(self, reader: str, read: Mapping[tuple[int, int], Sequence[int]]) -> None:
+        if self._secrets is not None:
+            deeds = [reading(reader, org, "source", str(source), runs) for (org, source), runs in sorted(read.items())]
+            await self._secrets.note_read(deeds)
 
     async def _sources_of(self, syncs: Sequence[Assignment]) -> dict[int, Source]:
         """Job → its source, if it is of the same organisation."""
@@ -103,12 +119,12 @@ class Preparation:
         pairs = ((job, sources.get(wanted[job.id])) for job in jobs)
         return {job.id: source for job, source in pairs if source is not None and source.org == job.org}
 
-    def _equipped(self, a: Assignment, source: Source | None, cursor: Any) -> Assignment:
-        if source is not None:
-            config = self._sealing.open_source(source).config
-            whole = {"id": source.id, "name": source.name, "kind": source.kind, "config": config}
-            a = a._replace(source=_json(whole).decode())
-        return a if cursor is None else a._replace(cursor=_json(cursor).decode())
+
+def _equipped(a: Assignment, source: Source | None, cursor: Any) -> Assignment:
+    if source is not None:
+        whole = {"id": source.id, "name": source.name, "kind": source.kind, "config": source.config}
+        a = a._replace(source=_json(whole).decode())
+    return a if cursor is None else a._replace(cursor=_json(cursor).decode())
 
 
 def _start_by(policy: Policy, attempt: int, due_at: Moment) -> Moment | None:

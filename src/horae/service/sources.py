@@ -15,6 +15,7 @@ from horae.ports.store.moments import StoreClock
 from horae.ports.store.sources import Sources as SourcesPort
 from horae.ports.store.vault import Settings
 from horae.service.jobs import Jobs
+from horae.service.secrets.named import Secrets, reading
 from horae.service.secrets.sealing import Sealing
 
 DELETED_TOGETHER = 100  # jobs deleted before looking for more
@@ -25,11 +26,14 @@ class SourceStore(SourcesPort, Settings, StoreClock, Protocol):
 
 
 class Sources:
-    def __init__(self, store: SourceStore, jobs: Jobs, sealing: Sealing | None = None) -> None:
-        """Without `sealing`, sources that hold secrets are refused."""
+    def __init__(
+        self, store: SourceStore, jobs: Jobs, sealing: Sealing | None = None, secrets: Secrets | None = None
+    ) -> None:
+        """Without `sealing`, sources that hold secrets are refused. `secrets` is told to whom they are given."""
         self._sealing = sealing or Sealing(store)
         self._store = store
         self._jobs = jobs
+        self._secrets = secrets
 
     async def add(self, *, org: int, owner: str, name: str, kind: str, config: Json) -> Source:
         refuse_hidden(config)
@@ -65,12 +69,15 @@ class Sources:
         if masked(config) != config:
             await self._sealing.check()
 
-    def opened(self, source: Source) -> Source:
-        """With its secrets, for a worker."""
+    async def opened(self, source: Source, reader: str, runs: Sequence[int] = ()) -> Source:
+        """With its secrets, for a worker, the reader, and these runs: the audit log tells of it first."""
         try:
-            return self._sealing.open_source(source)
+            opened = self._sealing.open_source(source)
         except ConfigError as error:
             raise Conflict(error.message, code=error.code, hint=error.hint) from error
+        if self._secrets is not None and opened.config != source.config:
+            await self._secrets.note_read([reading(reader, source.org, "source", str(source.id), runs)])
+        return opened
 
     async def search(self, org: int, name: str | None, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
         return await self._store.search_sources(org, name, sorts, offset, limit)

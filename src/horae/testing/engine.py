@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ from horae.service.workflows.waits import PlainWaits
 from horae.testing.adapters import MemoryOutputs, MemoryStore, NoKeeper, Perform, Recorded, Recorder
 from horae.testing.calls import ADDRESS
 from horae.testing.loop import VirtualClock, VirtualLoop
+from horae.testing.packages import install_advice
 
 NAME = "world"
 FOREVER = 1e12  # seconds of a lease: nobody here dies
@@ -116,8 +117,25 @@ class Engine:
         try:
             found = self._own.get(name) or resolve(name, self._jobs_directory)
         except Invalid as error:
+            error.hint = install_advice(error, name, self._jobs_directory) or error.hint
             return partial(_refuse, error)
-        return found.function if found.is_async else partial(_run_in_thread, found)
+        return self._here(name, found)
+
+    def _here(self, name: str, found: Handler) -> Function:
+        """A plain handler may block, or have an event loop of its own."""
+
+        @wraps(found.function)
+        async def run(context: Context) -> Any:
+            try:
+                if found.is_async:
+                    return await found.function(context)
+                return await asyncio.to_thread(found.function, context)
+            except ModuleNotFoundError as error:
+                if advice := install_advice(error, name, self._jobs_directory):
+                    error.msg = f"{error.msg} ({advice})"
+                raise
+
+        return run
 
     # ── life ──
     async def open(self) -> None:
@@ -258,8 +276,3 @@ async def _callback_secret() -> str:
 
 async def _refuse(error: Invalid, _: Context) -> None:
     raise error
-
-
-async def _run_in_thread(found: Handler, context: Context) -> Any:
-    """A plain handler may block, or have an event loop of its own."""
-    return await asyncio.to_thread(found.function, context)

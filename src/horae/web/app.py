@@ -9,7 +9,7 @@ as much at start as everything else together.
 
 What must stay true:
 - A request that fails a check reaches no endpoint.
-- What changes anything declares which permission it needs, or the process does not start.
+- What is not open declares which permission it needs, or the process does not start.
 - Everybody needs a token, whatever the address: of a user, unless the row says of an agent; only what a row declares
   open (health) answers strangers. On a server that listens on loopback only, the user who runs it needs none
   (`free_pass`; peers.py tells whose a connection is), unless a proxy passed the request on: a Host that is not
@@ -184,7 +184,7 @@ class Gate:
             raise http.BadMethod(scope["method"], methods)
         if request.who is not None and operation.scope != "agent":
             await self._refuse_without(request, operation)
-        if operation.is_dangerous and request.session is not None:
+        if operation.needs_proof and request.session is not None:
             self._access.sessions.refuse_unproven(request.session)
         request.args = params.read_query(operation.params, scope["query_string"], is_lenient=operation.is_lenient)
         if not auditing.is_told(operation):

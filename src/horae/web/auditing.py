@@ -1,11 +1,12 @@
 """Which requests the audit log tells of, and what it says of them: whatever needs more than to read, but for the
-reports of workers and agents, which are ordinary transitions of runs; who comes and goes; and whoever was refused."""
+reports of workers and agents, which are ordinary transitions of runs; whoever is shown an address that is a credential;
+who comes and goes; and whoever was refused."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from horae.core.audit import Deed
+from horae.core.audit import Deed, Outcome
 from horae.core.model import DEFAULT_ORG
 from horae.core.roles import Permission
 from horae.errors import Denied, Error, Limited, Unauthenticated
@@ -27,7 +28,7 @@ _KINDS = {
 
 def is_told(operation: http.Operation) -> bool:
     """Return whether the audit log tells of an operation that was done."""
-    if operation.path == LOGIN:
+    if operation.path == LOGIN or operation.shows_secret:
         return True
     if operation.method == "GET" or operation.scope == "agent" or operation.path.startswith(PINGS):
         return False
@@ -58,12 +59,15 @@ def deed_of(request: http.Request, operation: http.Operation | None) -> Deed:
         deed.action = "" if operation.is_open else str(operation.needed)
         deed.operation = f"{operation.method} {operation.path}"
         deed.kind, deed.subject = _subject(request, operation)
+        deed.outcome = Outcome.READ if operation.shows_secret else Outcome.DONE
     return deed
 
 
 def _subject(request: http.Request, operation: http.Operation) -> tuple[str, str]:
     """Return what the path names."""
     given = request.scope.get("path_params") or {}
+    if "run_id" in given:  # a name behind it is of something within the run
+        return "run", str(given["run_id"])
     for name in reversed([name for name in given if name in _KINDS]):
         is_node = operation.path.startswith("/v1/nodes/")
         return _KINDS[name] or ("node" if is_node else operation.tag.removesuffix("s")), str(given[name])

@@ -24,7 +24,7 @@ class DevicePages:
         code = params.text("code", "The code that the program shows.", 32)
         return [
             op("GET", "/device", self.show, "pages", "The page to let a program in", html, params=(code,),
-               is_dangerous=True),
+               is_dangerous=True, needs=Permission.READ),
             op("POST", "/device", self.decide, "pages", "Let a program in, or not, by a form", html, errors=(403, 409),
                needs=Permission.READ, is_dangerous=True),
         ]  # fmt: skip

@@ -484,11 +484,16 @@ class Operation:
     scope: str = "user"  # what the token must be good for
     is_lenient: bool = False  # of another system's contract: what its clients send beyond our rules is ignored
     is_dangerous: bool = False  # a browser's user must have proved to be there a few minutes ago
-    needs: Permission | None = None  # what who asks must be allowed to do; None, of what only reads: to read
+    shows_secret: bool = False  # the answer has what lets others act: as dangerous, and the audit log tells who read it
+    needs: Permission | None = None  # what who asks must be allowed to do; None where it is open
+
+    @property
+    def needs_proof(self) -> bool:
+        return self.is_dangerous or self.shows_secret
 
     @property
     def needed(self) -> Permission:
-        if self.needs is None and self.method != "GET" and not self.is_open:
+        if self.needs is None and not self.is_open:
             raise ValueError(f"{self.method} {self.path} does not declare which permission it needs")
         return self.needs or Permission.READ
 

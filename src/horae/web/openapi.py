@@ -237,7 +237,7 @@ def _any_of(*fields: str) -> list[Json]:
     return [{"required": [field]} for field in fields]
 
 
-def _runs_where(states: Sequence[model.State], unless_said: str) -> Json:
+def _runs_where(states: Sequence[model.State], unless_said: str, *, with_queue: bool = False) -> Json:
     """Return which runs are meant."""
     return _object(
         {
@@ -253,6 +253,7 @@ def _runs_where(states: Sequence[model.State], unless_said: str) -> Json:
             "node": {**_TEXT, "description": "That runs it, or ran it last."},
             "owner": {**_TEXT, "description": "Of its job."},
             "name": {**_TEXT, "description": "A part of the name of its job."},
+            **({"queue": {**_TEXT, "description": "In which it waits or runs."}} if with_queue else {}),
         }
     )
 
@@ -582,7 +583,9 @@ REQUESTS: Json = {
     "CancelRequest": _object(
         {
             "runs": {"type": "array", "minItems": 1, "maxItems": specs.MAX_JOBS, "items": _ID},
-            "where": _runs_where([state for state in model.State if not state.is_terminal], "all of them"),
+            "where": _runs_where(
+                [state for state in model.State if not state.is_terminal], "all of them", with_queue=True
+            ),
             "dry_run": {"type": "boolean", "description": "Only say which runs would be cancelled."},
         },
         anyOf=_any_of("runs", "where"),

@@ -85,6 +85,20 @@ def test_a_run_is_watched_cancelled_and_run_again(server: Server, page: Any) -> 
     page.locator(f'[data-run="{again}"] .state.cancelled').wait_for()
 
 
+def test_cancel_all_keeps_to_the_queue_that_the_page_shows(server: Server, page: Any) -> None:
+    assert server.http.put("/v1/queues/aside", json={}).is_success
+    steps = [{"name": "wait", "run": "sleep 600"}]
+    for name, queue in (("there", "aside"), ("elsewhere", "default")):
+        server.submit({"name": name, "key": name, "queue": queue, "overlap": "allow", "steps": steps})
+    there, elsewhere = start(server, "there"), start(server, "elsewhere")
+    page.goto("/runs?state=running&state=queued&queue=aside")
+    page.get_by_role("button", name="Cancel all…").click()
+    page.get_by_role("button", name="Cancel 1 run").click()
+    server.wait_until(lambda: server.http.get(f"/v1/runs/{there}").json()["state"] == "cancelled", "its end")
+    assert server.http.get(f"/v1/runs/{elsewhere}").json()["state"] in ("queued", "running")
+    server.http.post(f"/v1/runs/{elsewhere}/cancel")
+
+
 def test_a_queue_is_paused_and_a_node_is_cordoned(server: Server, page: Any) -> None:
     page.goto("/queues")
     page.get_by_role("button", name="Pause").click()

@@ -12,6 +12,7 @@ import pytest
 import structlog
 
 from horae.contracts import CONTRACTS
+from horae.core.audit import AuditFilter
 from horae.core.definitions import Submission
 from horae.core.model import State
 from horae.stores.sqlite import SqliteStore
@@ -220,6 +221,47 @@ async def test_a_worker_gets_the_secrets_of_a_source_while_it_holds_a_run_of_it(
     assert CANARY not in (await http.get(path, headers=other)).text
     await client.report(taken, "Synced")
     assert CANARY not in (await http.get(path, headers=worker)).text
+
+
+async def readings(world: World, kind: str, subject: int) -> list[tuple[str, str, str]]:
+    found = await world.store.list_audit(AuditFilter(kind=kind, subject=str(subject)), None, 100)
+    return [(row.who, row.made, row.outcome) for row in reversed(found) if row.action == "secrets.read"]
+
+
+@BOTH
+async def test_the_audit_log_tells_which_worker_was_given_a_source(client: Client):
+    world = client.world
+    kept = await client.ask("POST", "/source/create", source(jdbc_url=URL, password=CANARY))
+    await client.make(sync(source_id=kept["id"]), "")
+    path = f"/source/{kept['id']}/organization/1"
+    worker, other = await with_token(client, "worker"), await with_token(client, "other")
+    await world.http.get(path, headers=other)
+    assert await readings(world, "source", kept["id"]) == []
+
+    await world.fire()
+    [run] = (await world.http.get("/v1/runs")).json()["items"]
+    await world.http.get("/schedule/job/next", headers=worker)
+    await world.http.get(path, headers=worker)
+
+    name = "worker lake worker 127.0.0.1 with token 1"
+    assert await readings(world, "source", kept["id"]) == [(name, str(run["id"]), "read"), (name, "", "read")]
+    assert CANARY not in str(await world.store.list_audit(AuditFilter(), None, 100))
+
+
+async def test_the_audit_log_tells_which_agent_was_given_the_source_of_a_sync(client: Client):
+    world = client.world
+    kept = await client.ask("POST", "/source/create", source(jdbc_url=URL, password=CANARY))
+    bare = await client.ask("POST", "/source/create", source(jdbc_url="jdbc:mysql://db:3306/shop", password=""))
+    for each in (kept, bare):
+        job_id = await client.make(sync(source_id=each["id"], schedule_time=NEVER), "")
+        await client.ask("PUT", f"/schedule/job/{job_id}/now")
+    claimed = await world.claim("sync")
+
+    given = [str(a.run_id) for a in claimed if CANARY in (a.source or "")]
+    assert len(given) == 1
+    assert [(made, how) for _, made, how in await readings(world, "source", kept["id"])] == [(given[0], "read")]
+    assert (await readings(world, "source", kept["id"]))[0][0].startswith("agent ")
+    assert await readings(world, "source", bare["id"]) == []
 
 
 async def test_where_agents_do_the_work_nobody_pulls_it_and_nobody_gets_the_secrets(client: Client):

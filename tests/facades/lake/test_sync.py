@@ -287,7 +287,7 @@ async def test_agents_are_told_in_our_own_words_what_to_sync(client: Client) -> 
         "destinations": [{"type": "clickhouse", "database": "lake", "table": "orders"}], "options": spec["options"],
     }  # fmt: skip
     sources = client.world.services.sources
-    kept = sources.opened(await sources.get(1, made["id"])).config
+    kept = (await sources.opened(await sources.get(1, made["id"]), "")).config
     assert (kept["type"], kept["url"]) == ("database", source()["data_source"]["jdbc_url"])
 
 

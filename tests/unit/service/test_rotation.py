@@ -63,7 +63,7 @@ class Stage:
         assert await self.secrets.resolve(2, ["A"]) == {"A": CANARY}
         for job_id in (1, 2, 3, 9):
             assert self.sealing.open_job(await self.jobs.get(job_id)).spec["source"] == SPEC["source"]
-        assert self.sources.opened(await self.sources.get(1, 1)).config == {"password": CANARY}
+        assert (await self.sources.opened(await self.sources.get(1, 1), "")).config == {"password": CANARY}
 
     async def keys_in_use(self) -> set[str]:
         rows = [

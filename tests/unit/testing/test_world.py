@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from horae import Cancel, Context, Retry, handler
 from horae.errors import Error, Invalid, NotFound
-from horae.testing import World, world
+from horae.testing import World, packages, world
 from horae.testing.adapters import Recorded
 
 seen: list[datetime] = []
@@ -243,3 +246,76 @@ async def test_a_world_in_a_coroutine_is_awaited() -> None:
 async def test_a_world_for_plain_tests_says_so_where_a_loop_runs() -> None:
     with pytest.raises(Error, match="async with world"):
         world().open()
+
+
+# ── packages of handlers ──
+
+JOB = "from horae import handler\n{head}@handler\n{kind} report(context):\n    {body}\n"
+EARLY = {"head": "import sundial\n", "body": "return sundial.HOUR"}
+LATE = {"head": "", "body": "import sundial"}
+IN_LIST = ("requirements.txt", "sundial==1.0\n", "-m pip install -r {job}/requirements.txt")
+IN_PROJECT = ("pyproject.toml", '[project]\ndependencies = ["sundial>=1"]\n', "-m pip install 'sundial>=1'")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    folder = tmp_path / "jobs" / "report"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def message_of(job: Path) -> str:
+    with world(jobs_directory=job.parent) as made:
+        made.submit({"name": "report", "handler": "jobs/report"})
+        return made.run_now("report").message
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize("when", [EARLY, LATE], ids=["early", "late"])
+@pytest.mark.parametrize(("file", "text", "command"), [IN_LIST, IN_PROJECT])
+def test_a_package_of_the_handler_that_the_test_lacks_is_named_with_its_file_and_the_command(
+    job: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, command: str, when: dict[str, str], kind: str
+) -> None:
+    monkeypatch.setattr(packages, "find_spec", lambda _: True)
+    (job / "job.py").write_text(JOB.format(kind=kind, **when))
+    (job / file).write_text(text)
+    said = message_of(job)
+    assert "No module named 'sundial'" in said
+    assert f"jobs/report/{file} names `sundial`; tests use their own Python: `{sys.executable} " in said
+    assert command.format(job=job) in said
+
+
+def test_where_there_is_no_pip_the_command_is_of_uv(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "find_spec", lambda _: None)
+    monkeypatch.chdir(job.parent.parent)
+    (job / "job.py").write_text(JOB.format(kind="def", **EARLY))
+    (job / "requirements.txt").write_text("sundial==1.0\n")
+    expected = f"`uv pip install --python {sys.executable} -r jobs/report/requirements.txt`"
+    assert expected in message_of(job)
+
+
+def test_a_package_that_no_file_names_belongs_into_one(job: Path) -> None:
+    (job / "job.py").write_text(JOB.format(kind="def", **EARLY))
+    assert message_of(job).endswith("(add `sundial` to jobs/report/requirements.txt)")
+    (job / "requirements.txt").write_text("hourglass\nsundial-tools\n")
+    assert message_of(job).endswith("; if that does not bring it, add `sundial` to jobs/report/requirements.txt)")
+
+
+@handler(retry_on=(TimeoutError,))
+def stubborn(context: Context) -> None:
+    raise TimeoutError if context.attempt == 1 else ValueError
+
+
+@handler(never_retry=(ValueError,))
+async def choosy(context: Context) -> None:
+    raise ValueError
+
+
+@pytest.mark.parametrize(("tried", "attempts"), [(stubborn, 2), (choosy, 1)])
+def test_the_exceptions_that_a_handler_names_decide_about_another_attempt(
+    horae: World, tried: Any, attempts: int
+) -> None:
+    horae.submit({"name": "tried", "handler": tried, "retry": {"attempts": 4, "backoff": 1}})
+    horae.run_now("tried")
+    horae.pass_time(minutes=5)
+    assert [(run.state, run.attempt) for run in horae.runs("tried")] == [("failed", attempts)]

@@ -31,6 +31,9 @@ SECONDS = 10.0  # for a receiver to answer
 OBJECT = 10_000  # rows of one object in a bucket
 
 
+Everywhere = Annotated[bool, Option("--all", help="Of all organisations; needs who runs the installation.")]
+
+
 def register(app: click.Group) -> None:
     group = listing(app, "audit", "horae audit --who ann --since 24h")(audit)
     command(group, "verify", "horae audit verify --head 1234:9f86d081…")(verify)
@@ -53,13 +56,14 @@ def audit(
     ] = None,
     until: Annotated[str | None, Option("--until", metavar="WHEN", help="Before then.")] = None,
     limit: Annotated[int, Option("--limit", metavar="N", min=1, max=1000, help="How many. [default: 100]")] = 100,
+    everywhere: Everywhere = False,
 ) -> None:
     """Show who did what, who was refused, and to whom secrets were given, newest first."""
     with session.client() as client:
         page = client.json.audit(
             who=who, action=action, kind=kind, id=subject, outcome=outcome, limit=limit,
             since=None if since is None else read_when("--since", since),
-            until=None if until is None else read_when("--until", until),
+            until=None if until is None else read_when("--until", until), org=_org(everywhere),
         )  # fmt: skip
     if session.as_json:
         session.screen.json(page)
@@ -68,6 +72,10 @@ def audit(
     columns = ["when", "who", "via", "from", "what", "of", "outcome", "change"]
     session.screen.table(columns, rows, "nothing of that kind is in the audit log")
     note_more(session.screen, page)
+
+
+def _org(everywhere: bool) -> str | None:
+    return "*" if everywhere else None
 
 
 def _row(it: Json) -> list[str | Cell]:
@@ -139,6 +147,7 @@ def export(
         str | None,
         Option("--bucket", metavar="s3://BUCKET/PREFIX", help="Keep them there, and go on after those that it has."),
     ] = None,
+    everywhere: Everywhere = False,
 ) -> None:
     """Take sealed rows elsewhere, in their order: a line of JSON for each, or as syslog messages.
 
@@ -151,17 +160,17 @@ def export(
     after = after if after is not None else archive.last() if archive is not None else 0
     last, count = after, 0
     with session.client() as client, _sink(file, syslog, archive) as send, progress(session.screen, "rows") as advance:
-        for row in _rows(client, after):
+        for row in _rows(client, after, _org(everywhere)):
             send(row)
             last, count = row["seq"], count + 1
             advance(1)
     session.screen.note(f"{_count(count, 'row')}, the last is {last}: go on with --after {last}")
 
 
-def _rows(client: SyncClient, after: int) -> Iterator[Json]:
+def _rows(client: SyncClient, after: int, org: str | None) -> Iterator[Json]:
     cursor: str | None = str(after)
     while cursor is not None:
-        page = client.json.audit_sealed(int(cursor))
+        page = client.json.audit_sealed(int(cursor), org=org)
         yield from page["items"]
         cursor = page["cursor"]
 

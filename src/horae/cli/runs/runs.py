@@ -48,6 +48,9 @@ def list_runs(
     ] = None,
     until: Annotated[str | None, Option("--until", metavar="WHEN", help="Due before; written as --since is.")] = None,
     parent: Annotated[int | None, Option("--parent", metavar="RUN", help="Tasks of this run of a workflow.")] = None,
+    task: Annotated[
+        str | None, Option("--task", metavar="NAME", help="With --parent: of this task, with all items of a fan-out.")
+    ] = None,
     tasks: Annotated[bool, Option("--tasks", help="Tasks of workflows too.")] = False,
     limit: Limit = 50,
 ) -> None:
@@ -58,7 +61,7 @@ def list_runs(
         job_id = client.json.find_job(job)["id"] if job else None
         page = client.json.runs(
             job_id=job_id, state=state, node=node, due_from=due_from, due_until=due_until, limit=limit, parent=parent,
-            tasks=tasks or None,
+            task=task, tasks=tasks or None,
         )  # fmt: skip
     if session.as_json:
         session.screen.json(page)

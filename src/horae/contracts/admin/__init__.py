@@ -28,8 +28,10 @@ class Admin:
     def operations(self) -> list[http.Operation]:
         calls = self._calls
         return [
-            _operation("GET", "/api/v1/jobs", _answering(calls.get_jobs), "All jobs, by name"),
-            _operation("GET", "/api/v1/triggers", _answering(calls.get_triggers), "All triggers"),
+            _operation("GET", "/api/v1/jobs", _answering(calls.get_jobs), "All jobs, by name", needs=Permission.READ),
+            _operation(
+                "GET", "/api/v1/triggers", _answering(calls.get_triggers), "All triggers", needs=Permission.READ
+            ),
             _operation(
                 "POST",
                 "/api/v1/job-statuses",
@@ -45,7 +47,13 @@ class Admin:
                 "Read the triggers again",
                 needs=Permission.RUN,
             ),
-            _operation("GET", "/api/v1/instance-status", _answering(calls.get_instance_status), "Who schedules"),
+            _operation(
+                "GET",
+                "/api/v1/instance-status",
+                _answering(calls.get_instance_status),
+                "Who schedules",
+                needs=Permission.READ,
+            ),
         ]
 
     def areas(self) -> list[http.Area]:
@@ -72,9 +80,7 @@ def _answering(call: Call) -> http.Endpoint:
     return endpoint
 
 
-def _operation(
-    method: str, path: str, endpoint: http.Endpoint, summary: str, needs: Permission | None = None
-) -> http.Operation:
+def _operation(method: str, path: str, endpoint: http.Endpoint, summary: str, *, needs: Permission) -> http.Operation:
     return http.Operation(
         method, path, endpoint, TAG, summary, gives="application/json", errors=(403, 404, 429, 503), shape=SHAPE,
         credential=http.basic, is_lenient=True, needs=needs,

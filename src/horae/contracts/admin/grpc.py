@@ -31,8 +31,14 @@ from horae.wire.generated import administration_service_pb2
 
 SERVICE = administration_service_pb2.DESCRIPTOR.services_by_name["TaskSchedulingService"]
 Call = Callable[[Principal, Any], Awaitable[Json]]
-# What a call needs, beyond reading.
-NEEDED = {"ExecuteJob": Permission.RUN, "UpdateScheduler": Permission.RUN}
+NEEDED = {  # what each call needs
+    "GetJobs": Permission.READ,
+    "GetTriggers": Permission.READ,
+    "GetJobStatuses": Permission.READ,
+    "GetInstanceStatus": Permission.READ,
+    "ExecuteJob": Permission.RUN,
+    "UpdateScheduler": Permission.RUN,
+}
 
 log = structlog.get_logger(__name__)
 _STATUSES = {status.value[0]: status for status in grpc.StatusCode}
@@ -54,7 +60,9 @@ class Administration:
         }
 
     def handlers(self) -> dict[str, Any]:
-        """Every method that the .proto file names."""
+        """Every method that the .proto file names, each with what it needs."""
+        if undeclared := SERVICE.methods_by_name.keys() - NEEDED.keys():
+            raise ValueError(f"{', '.join(sorted(undeclared))}: not declared which permission they need")
         return {name: self._method(name) for name in SERVICE.methods_by_name}
 
     def _method(self, name: str) -> Any:
@@ -66,7 +74,7 @@ class Administration:
     async def _serve(self, name: str, asked: type[Message], given: type[Message], raw: bytes, context: Any) -> bytes:
         try:
             who = await self._callers.identify(context)
-            needed = NEEDED.get(name, Permission.READ)
+            needed = NEEDED[name]
             deed = Deed(who.name, who.org, who.via, address_of(context.peer()), str(needed), f"grpc {name}", kind="job")
             async with self._audit.call(deed, is_told=needed not in UNTOLD):
                 refuse_without(who, needed)

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from horae.contracts.ci import reading, rendering, reports
 from horae.core.model import Attempt, Job, Run, RunFilter
+from horae.core.roles import Permission
 from horae.core.time import moments
 from horae.errors import Invalid, NotFound
 from horae.service import Services
@@ -50,11 +51,13 @@ class Executions:
         return [
             op("GET", api + "retrieve_history_execution/{job_id}", self.history, gives=json, params=_HISTORY,
                summary="List the executions of a job, newest first", headers={"Link": "Where older ones are."},
-               errors=(403,)),
-            log("GET", api + "last_execution_logs/{job_id}", self.last_log, summary="Read a job's last log"),
-            log("GET", api + "execution_logs/{execution_id}", self.log, summary="Read the log of an execution"),
+               errors=(403,), needs=Permission.READ),
+            log("GET", api + "last_execution_logs/{job_id}", self.last_log, summary="Read a job's last log",
+                needs=Permission.LOGS),
+            log("GET", api + "execution_logs/{execution_id}", self.log, summary="Read the log of an execution",
+                needs=Permission.LOGS),
             op("GET", api + "artifacts/{execution_id}/{path}", self.artifact, gives="application/octet-stream",
-               summary="Download a file that an execution kept", errors=(403, 429)),
+               summary="Download a file that an execution kept", errors=(403, 429), needs=Permission.LOGS),
         ]  # fmt: skip
 
     async def job_of(self, request: http.Request, job_id: int) -> Job:

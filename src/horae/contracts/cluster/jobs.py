@@ -49,15 +49,16 @@ class JobStore:
         user = query("userId", "Only jobs of this user.")
         return [
             row("POST", "/api/jobs", self.submit, "Submit a job", missing=JOB, needs=Permission.WRITE),
-            row("GET", "/api/jobs", self.list_jobs, "List jobs of a status", _STATUS, user, missing=JOB),
-            row("GET", job, self.get_job, "Read a job", missing=JOB),
+            row("GET", "/api/jobs", self.list_jobs, "List jobs of a status", _STATUS, user, missing=JOB,
+                needs=Permission.READ),
+            row("GET", job, self.get_job, "Read a job", missing=JOB, needs=Permission.READ),
             row("DELETE", job, self.delete_job, "Cancel a job", missing=JOB, needs=Permission.WRITE),
             row("PUT", f"{job}/status", self.set_status, "Change the status of a job", _STATUS, missing=JOB,
                 needs=Permission.PAUSE),
             row("GET", "/api/job-schedules/due", self.due, "List jobs that are due", query("asOf", "The moment."),
-                segments, missing=JOB),
+                segments, missing=JOB, needs=Permission.READ),
             row("GET", "/api/executions", self.executions, "List executions", query("jobId", "Of this job."),
-                query("workerId", "By this worker."), missing=JOB),
+                query("workerId", "By this worker."), missing=JOB, needs=Permission.READ),
             row("POST", "/api/job-store/executions", self.record, "Report on an execution", missing=JOB,
                 needs=Permission.WORK),
         ]  # fmt: skip

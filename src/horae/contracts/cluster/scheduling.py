@@ -42,22 +42,22 @@ class Coordination:
         return [
             row("POST", "/api/coordinator/register", self.register_node, "Register a coordinator", *_NODE,
                 query("priority", "Kept, and not used."), needs=Permission.CLUSTER),
-            row("GET", "/api/coordinator/leader", self.leader, "Say who leads", errors=(503,)),
+            row("GET", "/api/coordinator/leader", self.leader, "Say who leads", errors=(503,), needs=Permission.READ),
             row("POST", "/api/coordinator/heartbeat", self.beat_node, "A coordinator's sign of life", *_NODE,
                 needs=Permission.CLUSTER),
             row("POST", f"{worker}/register", self.register, "Register a scheduler worker", _WORKER,
                 needs=Permission.CLUSTER),
             row("POST", f"{worker}/heartbeat", self.beat, "A scheduler worker's sign of life", _WORKER,
                 needs=Permission.CLUSTER),
-            row("GET", worker, self.workers, "List the scheduler workers that are online"),
+            row("GET", worker, self.workers, "List the scheduler workers that are online", needs=Permission.READ),
             row("POST", "/api/segments/assign", self.assign, "Give segments to a worker", _WORKER, wanted,
                 needs=Permission.CLUSTER),
             row("DELETE", "/api/segments/release", self.release, "Take all segments from a worker", _WORKER,
                 needs=Permission.CLUSTER),
-            row("GET", "/api/segments", self.segments, "List who holds which segment", _WORKER),
+            row("GET", "/api/segments", self.segments, "List who holds which segment", _WORKER, needs=Permission.READ),
             row("POST", f"{own}/segments", self.push, "Tell this node its segments", needs=Permission.CLUSTER),
-            row("GET", f"{own}/segments", self.own_segments, "List the segments of this node"),
-            row("GET", f"{own}/status", self.status, "How this node's scheduler is"),
+            row("GET", f"{own}/segments", self.own_segments, "List the segments of this node", needs=Permission.READ),
+            row("GET", f"{own}/status", self.status, "How this node's scheduler is", needs=Permission.READ),
         ]  # fmt: skip
 
     # ── coordinators ──

@@ -45,7 +45,7 @@ class Lake:
         one, schedule = "/lake/job/{job_id}", "/lake/schedule"
         return [
             op("POST", "/lake/job/create", jobs.create, summary="Make a lake job", needs=Permission.WRITE),
-            op("GET", one, jobs.get, summary="Read a lake job"),
+            op("GET", one, jobs.get, summary="Read a lake job", needs=Permission.READ),
             op("PUT", one, jobs.replace, summary="Change a lake job", needs=Permission.WRITE),
             op("DELETE", one, api.delete, summary="Delete a lake job", needs=Permission.WRITE),
             op("POST", "/lake/job/list", api.list_jobs, summary="List lake jobs", needs=Permission.READ),
@@ -64,7 +64,13 @@ class Lake:
                 summary="Report on a lake run, as its worker",
                 needs=Permission.WORK,
             ),
-            op("GET", f"{schedule}/job/progress", work.progress, summary="What workers of lake runs said last"),
+            op(
+                "GET",
+                f"{schedule}/job/progress",
+                work.progress,
+                summary="What workers of lake runs said last",
+                needs=Permission.READ,
+            ),
             op(
                 "POST",
                 f"{schedule}/start",
@@ -133,8 +139,20 @@ class Lake:
                 summary="Report on a sync run, as its worker",
                 needs=Permission.WORK,
             ),
-            op("GET", f"{schedule}/progress", work.progress, summary="What workers of sync runs said last"),
-            op("GET", f"{schedule}/status", work.queued, summary="List sync runs that wait for a worker"),
+            op(
+                "GET",
+                f"{schedule}/progress",
+                work.progress,
+                summary="What workers of sync runs said last",
+                needs=Permission.READ,
+            ),
+            op(
+                "GET",
+                f"{schedule}/status",
+                work.queued,
+                summary="List sync runs that wait for a worker",
+                needs=Permission.READ,
+            ),
             op(
                 "PUT",
                 f"{schedule}/multi_sync/now",
@@ -164,7 +182,7 @@ class Lake:
         return [
             op("POST", "/source/create", table.create, summary="Make a source", needs=Permission.WRITE),
             op("POST", "/source/list", table.list_sources, summary="List sources", needs=Permission.READ),
-            op("GET", one, table.get, summary="Read a source"),
+            op("GET", one, table.get, summary="Read a source", needs=Permission.READ),
             op("GET", f"{one}/organization/{{org_id}}", table.get_for_worker,
                summary="Read a source with its secrets, as a worker", needs=Permission.WORK),
             op("PUT", one, table.replace, summary="Change a source", needs=Permission.WRITE),

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from horae.contracts.lake import reading, rendering, vocabulary
 from horae.contracts.lake.vocabulary import Side
-from horae.core.model import SECOND, Job, JobFilter, Json, Run, RunFilter, State
+from horae.core.model import SECOND, Job, JobFilter, Json, Run, RunFilter, Source, State
 from horae.core.secrets.fields import masked
 from horae.errors import Conflict, NotFound
 from horae.service import Services
@@ -41,14 +41,14 @@ class LakeApi:
             raise _other_half(job)
         return job
 
-    async def show(self, jobs: Sequence[Job], *, is_for_worker: bool = False) -> list[Json]:
-        """{job, source?} of each. Workers get the secrets, people do not."""
-        ids = [job.id for job in jobs]
+    async def show(self, jobs: Sequence[Job], *, lent: Run | None = None) -> list[Json]:
+        """{job, source?} of each. The worker of a run that is lent gets the secrets, people do not."""
+        ids, is_for_worker = [job.id for job in jobs], lent is not None
         standing = await self._jobs.standing(ids)
         if self.side == "lake":
             return [{"job": rendering.lake_job(job, standing[job.id], is_for_worker=is_for_worker)} for job in jobs]
         results, cursors = await self._jobs.cursors.last_results(ids), await self._jobs.cursors.load(ids)
-        sources = await self._load_sources(jobs, is_for_worker)
+        sources = await self._load_sources(jobs, lent)
         return [
             {
                 "job": rendering.sync_job(
@@ -59,7 +59,7 @@ class LakeApi:
             for job in jobs
         ]
 
-    async def _load_sources(self, jobs: Sequence[Job], is_for_worker: bool) -> dict[tuple[int, int], Json]:
+    async def _load_sources(self, jobs: Sequence[Job], lent: Run | None) -> dict[tuple[int, int], Json]:
         """{source} by organisation and id; what is gone is left out."""
         found = {}
         for org, source_id in sorted({(job.org, job.spec.get("source_id", 0)) for job in jobs}):
@@ -67,9 +67,12 @@ class LakeApi:
                 source = await self._sources.get(org, source_id)
             except NotFound:
                 continue
-            config = self._sources.opened(source).config if is_for_worker else masked(source.config)
+            config = masked(source.config) if lent is None else await self._open(source, lent)
             found[org, source_id] = {"source": rendering.source(source, config)}
         return found
+
+    async def _open(self, source: Source, lent: Run) -> Json:
+        return (await self._sources.opened(source, f"worker {lent.node or ''}".strip(), [lent.id])).config
 
     # ── endpoints ──
     async def delete(self, request: http.Request) -> http.Answer:

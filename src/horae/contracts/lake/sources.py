@@ -36,7 +36,8 @@ class SourceTable:
             raise _missing(source.id)
         if not await self._is_at_work(request, source):
             return http.reply(200, _shown(source))
-        return http.reply(200, rendering.source(source, self._sources.opened(source).config))
+        opened = await self._sources.opened(source, f"worker {worker_name(request)}")
+        return http.reply(200, rendering.source(source, opened.config))
 
     async def _is_at_work(self, request: http.Request, source: Source) -> bool:
         """Return whether the asker has a run on loan that needs this source. Who needs no token is the user of this

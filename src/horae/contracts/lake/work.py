@@ -61,7 +61,7 @@ class Work:
         lent = await self._lending.lend(self._kinds, worker=worker, seconds=self._lease, org=org)
         if lent is None:
             return http.reply(200, {"has_job": False})
-        shown = (await self._api.show([lent.job], is_for_worker=True))[0]
+        shown = (await self._api.show([lent.job], lent=lent.run))[0]
         wire = vocabulary.wire_id(lent.run.id, lent.run.attempt)
         return http.reply(200, {"has_job": True, "data": {self._id: wire, **shown}})
 

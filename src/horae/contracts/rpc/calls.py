@@ -36,7 +36,7 @@ ReadPage = Callable[[str | None, int], Awaitable[Page]]  # cursor, how many → 
 
 class Method:
     def __init__(
-        self, call: Call, required: str = "", optional: str = "", order: str = "", needs: Permission = Permission.READ
+        self, call: Call, required: str = "", optional: str = "", order: str = "", *, needs: Permission
     ) -> None:
         """Names with blanks between them; `order` is that of parameters by position, where it is another."""
         self.call, self.needs = call, needs
@@ -58,13 +58,13 @@ class Calls:
                 self.submit_job, "user_id code_location",
                 order="user_id schedule code_location priority retry_times resources", needs=Permission.WRITE,
             ),
-            "retrieve_all_jobs": Method(self.retrieve_all_jobs, "user_id", "limit cursor"),
+            "retrieve_all_jobs": Method(self.retrieve_all_jobs, "user_id", "limit cursor", needs=Permission.READ),
             "delete_job": Method(self.delete_job, "user_id job_id", needs=Permission.WRITE),
-            "get_exec_history": Method(self.get_exec_history, "job_id", "limit cursor"),
-            "get_jobs_in_next_5_mins": Method(self.get_jobs_in_next_5_mins, "", "limit cursor"),
-            "get_due_jobs": Method(self.get_due_jobs, "", "limit cursor"),
-            "get_blocked_jobs": Method(self.get_blocked_jobs, "", "user_id limit cursor"),
-            "get_log": Method(self.get_log, "execution_id", "attempt offset limit"),
+            "get_exec_history": Method(self.get_exec_history, "job_id", "limit cursor", needs=Permission.READ),
+            "get_jobs_in_next_5_mins": Method(self.get_jobs_in_next_5_mins, "", "limit cursor", needs=Permission.READ),
+            "get_due_jobs": Method(self.get_due_jobs, "", "limit cursor", needs=Permission.READ),
+            "get_blocked_jobs": Method(self.get_blocked_jobs, "", "user_id limit cursor", needs=Permission.READ),
+            "get_log": Method(self.get_log, "execution_id", "attempt offset limit", needs=Permission.LOGS),
             "dispatch": Method(self.dispatch, "job_id", "execution_id worker_id", needs=Permission.RUN),
             "cancel": Method(self.cancel, "", "job_id execution_id", needs=Permission.CANCEL),
             "heartbeat": Method(workers.heartbeat, "", "worker_id load capacity address held", needs=Permission.WORK),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
 from typing import NamedTuple
 
 from horae.core.insight.arrivals import Window
@@ -63,7 +64,11 @@ def bar_of(mark: Mark) -> Bar:
 
 
 def busiest(counts: Mapping[int, float], most: int) -> list[int]:
-    """Return the jobs with most runs; of equal ones, those that were made first."""
+    """Return the jobs with most runs; of equal ones, those that were made first. Of very many, only those that may be
+    among them are sorted by both."""
+    if len(counts) > most > 0:
+        least = nlargest(most, counts.values())[-1]
+        counts = {job_id: count for job_id, count in counts.items() if count >= least}
     return sorted(counts, key=lambda job_id: (-counts[job_id], job_id))[:most]
 
 

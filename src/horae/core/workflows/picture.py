@@ -10,6 +10,7 @@ What must stay true: no two things have one place; the same workflow gives the s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from horae.core.model import Json
@@ -28,6 +29,7 @@ class TaskTally(NamedTuple):
     document: str | None  # the workflow as it was when the run began, as JSON; None: it has not begun
     adopted: str | None  # what it took over from an earlier run, as JSON: label → run id
     counts: Mapping[str, Counts]  # by task
+    runs: Mapping[str, int] = MappingProxyType({})  # by task, its newest run: of what was taken over, the earlier one
 
 
 class Box(NamedTuple):

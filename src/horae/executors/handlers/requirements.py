@@ -16,7 +16,7 @@ import sys
 import tomllib
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -137,21 +137,38 @@ def _file_of(module: str) -> Path | None:
     return file if file is not None and file.suffix == ".py" and is_local(str(file.parent)) else None
 
 
-def advice(error: BaseException | None, text: str, jobs_directory: Path | None) -> str:
-    """Return where to put a package that a handler imports and has not; nothing if that is not what is missing."""
+class Lacking(NamedTuple):
+    """A package that a handler imports and has not."""
+
+    package: str
+    file: Path  # where it belongs
+    where: str  # the same, as its author names it
+    asked: Requirements | None  # what the handler says it needs
+
+
+def lacking(error: BaseException | None, text: str, jobs_directory: Path | None) -> Lacking | None:
+    """Return the package for want of which a handler could not be imported, if that is what is wrong."""
     while error is not None and not isinstance(error, ModuleNotFoundError):
         error = error.__cause__ or error.__context__
     if error is None or not error.name:
-        return ""
+        return None
     module = error.name.partition(".")[0]
     places = places_of(text, jobs_directory)
     if not places or module.startswith("horae") or module in sys.stdlib_module_names:
-        return ""
+        return None
     try:
         asked = read_requirements(places)
     except Invalid:
         asked = None
     file = Path(asked.file) if asked is not None else places[0]
     where = f"jobs/{file.parent.name}/{file.name}" if folder_of(text, jobs_directory) else str(file)
-    block = " (# /// script)" if file.suffix == ".py" else ""
-    return f"add `{_PACKAGES.get(module, module)}` to {where}{block}"
+    return Lacking(_PACKAGES.get(module, module), file, where, asked)
+
+
+def advice(error: BaseException | None, text: str, jobs_directory: Path | None) -> str:
+    """Return where to put a package that a handler imports and has not; nothing if that is not what is missing."""
+    found = lacking(error, text, jobs_directory)
+    if found is None:
+        return ""
+    block = " (# /// script)" if found.file.suffix == ".py" else ""
+    return f"add `{found.package}` to {found.where}{block}"

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from horae.core.insight.timeline import Mark
 from horae.core.model import Moment, State
+
+
+class Late(NamedTuple):
+    """Runs that wait for an agent."""
+
+    number: int
+    is_cut: bool  # there are more
+    run_id: int | None = None  # the one that was made first
+    due_at: Moment | None = None
+
+
+class Held(NamedTuple):
+    """Blocked runs that wait for the same."""
+
+    reason: str
+    looked: int
+    number: int  # of these, those that were made before a moment
+    run_id: int | None  # of them, the one that was made first
+    created_at: Moment | None
 
 
 class Glances(Protocol):
@@ -35,3 +54,16 @@ class Glances(Protocol):
     async def load_marks_of(self, job_ids: Sequence[int], first_id: int, last_id: int, most: int) -> list[Mark]:
         """Return the newest runs of each of these jobs: live ones, and those that have ended with an id from the first
         to before the last; tasks are not among them."""
+
+    async def find_running(self, org: int | None, most: int) -> list[int]:
+        """Return the newest runs that are running; tasks are not among them."""
+
+    async def count_late(self, before: Moment, org: int | None, most: int) -> Late:
+        """Count queued runs that were due before a moment; tasks are not among them."""
+
+    async def count_held(self, before: Moment, org: int | None, most: int) -> list[Held]:
+        """Count blocked runs by reason, of up to so many; tasks are not among them."""
+
+    async def find_failing(self, first_id: int, org: int | None, most: int) -> list[tuple[int, int]]:
+        """Return the jobs of the newest runs that failed or timed out, from an id on, each with its newest, the newest
+        first: so many runs of each end are looked at; tasks are not among them."""

@@ -64,13 +64,13 @@ class Organisations(Protocol):
     async def list_organisations(self) -> list[Organisation]:
         """By id."""
 
-    async def put_member(self, org: int, user_id: int, role: Role) -> None:
-        """As somebody said by hand, in place of what was said before."""
+    async def put_member(self, org: int, user_id: int, role: Role, at: Moment) -> None:
+        """As somebody said by hand, in place of what was said before. Who is one already stays so since then."""
 
     async def drop_member(self, org: int, user_id: int, *, unless_last: bool) -> bool:
         """Take it out, whoever said that it is one. False, with `unless_last`, when nobody else is an admin there."""
 
-    async def sync_members(self, user_id: int, source: str, roles: Mapping[int, Role]) -> None:
+    async def sync_members(self, user_id: int, source: str, roles: Mapping[int, Role], at: Moment) -> None:
         """Let what this source says of a user be this, and nothing else."""
 
     async def list_members(self, org: int) -> list[Member]:

@@ -210,7 +210,9 @@ class Logins:
         user = await self._store.find_identity(claims.issuer, claims.subject) or await self._new(claims)
         if user.disabled_at is not None:
             raise Denied(f"{user.name} is disabled here", code="E_DISABLED", hint="ask an admin")
-        await self._store.sync_members(user.id, claims.issuer, await self._roles(claims.groups))
+        await self._store.sync_members(
+            user.id, claims.issuer, await self._roles(claims.groups), await self._store.now()
+        )
         if claims.email != user.email:
             await self._store.set_email(user.id, claims.email)
         self._access.doubt_user(user.id)

@@ -2,7 +2,8 @@
 
 What must stay true:
 - Who runs the installation (an admin of all organisations, or the user of a server on loopback) makes and disables
-  users, and makes organisations. Admins of an organisation say who its members are, and what these may do.
+  users, makes organisations, and says who is in which. Admins of an organisation say what its members may do, and take
+  them out; of who is no member they learn nothing.
 - An organisation keeps an admin: the last one is not taken out (E_LAST_OWNER).
 - A user's name is given once, and never that of somebody who owns tokens without an account: it would inherit jobs.
 - Whoever is disabled is refused with all sessions and tokens, here at once, on other nodes within CACHE_SECONDS.
@@ -50,7 +51,7 @@ class Users:
         self, name: str, who: Principal, *, kind: UserKind = UserKind.PERSON, roles: Mapping[int, Role] | None = None,
         email: str = "",
     ) -> User:  # fmt: skip
-        await self._refuse_without_installation(who, "make users")
+        await self.refuse_without_installation(who, "make users")
         refuse_bad_name(name)
         wanted = User(0, name, kind, await self._store.now(), email, roles=roles or {})
         told = {f"role in {org or '*'}": role for org, role in wanted.roles.items()}
@@ -64,7 +65,7 @@ class Users:
 
     async def invite(self, name: str, who: Principal) -> tuple[User, str]:
         """Return the user and a text with which it may set a password, once and within a day. Earlier ones are void."""
-        await self._refuse_without_installation(who, "let users set a password")
+        await self.refuse_without_installation(who, "let users set a password")
         user = await self._named(name)
         if user.kind is UserKind.SERVICE:
             raise Conflict(
@@ -86,7 +87,7 @@ class Users:
         return [user for user in found if user is not None]
 
     async def set_disabled(self, name: str, who: Principal, *, is_disabled: bool) -> User:
-        await self._refuse_without_installation(who, "disable users")
+        await self.refuse_without_installation(who, "disable users")
         user = await self._named(name)
         if is_disabled and user.id == who.user_id:
             raise Conflict("nobody disables the account that is in use", code="E_LAST_OWNER", hint="ask another admin")
@@ -100,7 +101,7 @@ class Users:
 
     async def link(self, name: str, issuer: str, subject: str, who: Principal) -> None:
         """Let a provider's user be this one: nobody but an admin says so, whatever addresses of mail are alike."""
-        await self._refuse_without_installation(who, "link users")
+        await self.refuse_without_installation(who, "link users")
         user = await self._named(name)
         deeds.note_change(None, {"issuer": issuer, "subject": subject})
         if not await self._store.link_identity(user.id, issuer, subject):
@@ -127,7 +128,7 @@ class Users:
     # ── organisations ──
 
     async def create_organisation(self, name: str, who: Principal) -> Organisation:
-        await self._refuse_without_installation(who, "make organisations")
+        await self.refuse_without_installation(who, "make organisations")
         refuse_bad_name(name)
         if name.isdigit():
             raise Invalid("an organisation's name is no number", code="E_PATTERN", path="name")
@@ -159,18 +160,16 @@ class Users:
 
     async def add_member(self, org: int, name: str, role: Role, who: Principal) -> None:
         """Nobody gives, or takes from somebody, more than is theirs."""
-        await self._refuse_without_admin(org, who)
-        user = await self._named(name)
+        user = await self._member(org, name, who)
         _refuse_more(role, who)
         _refuse_more(user.roles.get(org), who)
         deeds.note_change({"role": user.roles.get(org)}, {"role": role})
-        await self._store.put_member(org, user.id, role)
+        await self._store.put_member(org, user.id, role, await self._store.now())
         self._access.doubt_user(user.id)
         log.info("member.added", org=org, user=name, role=role, by=who.name)
 
     async def remove_member(self, org: int, name: str, who: Principal) -> None:
-        await self._refuse_without_admin(org, who)
-        user = await self._named(name)
+        user = await self._member(org, name, who)
         _refuse_more(user.roles.get(org), who)
         deeds.note_change({"role": user.roles.get(org)}, None)
         if not await self._store.drop_member(org, user.id, unless_last=not who.is_local):
@@ -182,6 +181,20 @@ class Users:
         self._access.doubt_user(user.id)
         log.info("member.removed", org=org, user=name, by=who.name)
 
+    async def _member(self, org: int, name: str, who: Principal) -> User:
+        """Return whom somebody may take in or out. Only who runs the installation takes in others than are members: to
+        an admin of an organisation somebody of another and somebody who is not there are the same."""
+        await self._refuse_without_admin(org, who)
+        if await self.runs_installation(who):
+            return await self._named(name)
+        user = await self._store.find_user(name)
+        if user is None or org not in user.roles:
+            raise NotFound(
+                f"organisation {org} has no member {name!r}",
+                hint="`horae orgs members` lists them; who runs the installation adds others",
+            )
+        return user
+
     # ── who may ──
 
     async def runs_installation(self, who: Principal) -> bool:
@@ -190,7 +203,17 @@ class Users:
         user = await self._store.get_user(who.user_id) if who.user_id is not None else None
         return user is not None and user.is_installer and who.role is Role.ADMIN
 
-    async def _refuse_without_installation(self, who: Principal, what: str) -> None:
+    async def audited(self, wanted: str | None, who: Principal) -> int | None:
+        """Return the organisation whose rows of the audit log are wanted, by its name or number; None: those of all,
+        which are `*`. Who says nothing has those of its own."""
+        if wanted is None:
+            return who.bound_to
+        if wanted == "*":
+            await self.refuse_without_installation(who, "read the audit log of all organisations")
+            return None
+        return await self.find_organisation(wanted, who)
+
+    async def refuse_without_installation(self, who: Principal, what: str) -> None:
         if not await self.runs_installation(who):
             raise Denied(
                 f"only who runs the installation may {what}",

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from horae.core.insight.why.ended import NOTICED
 from horae.core.insight.why.explain import Explanation, explain_at, explain_job, explain_run, explain_this_trigger
 from horae.core.insight.why.facts import Facts, Standing
+from horae.core.insight.why.late import NOTICED
 from horae.core.insight.why.schedules import MOST_TRIGGERS, Asked, read_asked
 from horae.core.insight.why.waiting import runs_named
 from horae.core.members import is_for
@@ -25,6 +25,7 @@ from horae.ports.store.explaining import Explained
 from horae.ports.store.limits import Limits
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.runs import Runs
+from horae.ports.store.signals import Signals
 from horae.service.policy.queues import Queues
 
 MOST_RUNS = 3  # of a job that are explained at once
@@ -36,7 +37,7 @@ MOST_NODES = 50  # whose runs are asked for
 LIVE = tuple(state for state in State if not state.is_terminal)
 
 
-class ExplainingStore(Definitions, Runs, Nodes, Limits, Explained, StoreClock, Protocol):
+class ExplainingStore(Definitions, Runs, Nodes, Limits, Signals, Explained, StoreClock, Protocol):
     """What explanations are drawn from."""
 
 
@@ -175,7 +176,11 @@ class _Look:
         return {"beside": await self._beside(facts)}
 
     async def _attempts(self, run: Run) -> Sequence[Any]:
-        return await self._store.list_attempts(run.id) if run.fence > 1 or run.attempt > 0 else ()
+        """Return those that ended before its last one, pauses among them as far as they are recorded."""
+        found = await self._store.list_attempts(run.id) if run.fence > 1 or run.attempt > 0 else []
+        if run.fence - 1 > len(found):
+            found = sorted([*found, *await self._store.list_turns(run.id)], key=lambda one: one.fence)
+        return found
 
     async def _others(self, run: Run, *more: int | None) -> dict[int, Run]:
         """Runs that the record of one names."""

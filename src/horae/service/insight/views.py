@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from horae.core import watched
 from horae.core.members import Life, is_external_name, life_of, plain_name
-from horae.core.model import SECOND, SEGMENTS, Census, Json, Moment, Node, NodeState, Run, RunFilter, Trigger
+from horae.core.model import SECOND, SEGMENTS, Census, Json, Moment, Node, NodeState, Run, RunFilter, State, Trigger
 from horae.core.runs.orders import NEVER
 from horae.core.time.schedule import Previewed, preview
 from horae.errors import Error, Invalid, NotFound, Unavailable
@@ -37,6 +37,7 @@ STALLED_AFTER = 60 * SECOND  # a due moment this old means that firing does not 
 FOLLOW_SLICE = 256 * 1024  # bytes of a log given at once
 ARTIFACT_PIECE = 1024 * 1024  # bytes of an artifact given at once
 SHOWN_RUNS = 20  # of the overview
+ENDED = tuple(state for state in State if state.is_terminal)
 SHOWN_DUE = 12
 LOOKED_AT_DUE = 120  # of all organisations, for those of one
 READY_SECONDS = 2.0  # for which strangers are told the same
@@ -78,7 +79,7 @@ class Overview:
     census: Census
     nodes: list[Node]
     segments: dict[int, tuple[str, int]]
-    recent: list[Run]
+    recent: list[Run]  # the newest that have ended
     due: list[Trigger]  # the soonest
     node: str
     behind: tuple[int, int] = (0, 0)  # triggers that this node catches up, and about how many moments they missed
@@ -342,7 +343,7 @@ class Insight:
     async def overview(self, org: int | None = None) -> Overview:
         """With `org`, only its jobs, triggers and runs; what is counted is of all."""
         census = await self._count()
-        recent = await self._store.list_runs(RunFilter(org=org), None, SHOWN_RUNS)
+        recent = await self._store.list_runs(RunFilter(states=ENDED, org=org), None, SHOWN_RUNS)
         unreadable = self._metrics.unreadable()
         own = await self._of_org(org, list(unreadable))
         return Overview(

@@ -7,10 +7,14 @@ from datetime import date, datetime, time, timedelta
 from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
+from horae.core.insight.activity import Activity, activity_of, pieces_of
+from horae.core.insight.arrivals import Window
 from horae.core.insight.timeline import Mark, Sample
-from horae.core.model import LARGEST_ID, SECOND, Moment, State
+from horae.core.model import LARGEST_ID, SECOND, Moment, Run, State
 from horae.ports.store.glances import Glances as GlanceStore
+from horae.ports.store.glances import Held, Late
 from horae.ports.store.moments import StoreClock
+from horae.ports.store.runs import Runs
 
 FATES = 30  # of a job
 DAY = 86_400 * SECOND
@@ -23,9 +27,13 @@ PIECES, PIECE = 60, 30  # so many pieces with so many ids each
 MOST_LIVE = 1000
 NEWEST = 100  # runs of a job
 MOST_FIRST = 20_000  # days whose first run is known
+PART_PIECES, PART_PIECE = 3, 25  # of each part of a time: so many pieces with so many ids each
+MOST_LATE = 1_000  # runs that are counted
+MOST_HELD = 50_000  # blocked runs that are looked at
+MOST_FAILURES = 10_000  # of each bad end, that are looked at
 
 
-class GlancesStore(GlanceStore, StoreClock, Protocol):
+class GlancesStore(GlanceStore, Runs, StoreClock, Protocol):
     """Past runs, and the clock that judges dueness."""
 
 
@@ -85,6 +93,44 @@ class Glances:
         first, last = await self._bounds(start, end)
         marks = await self._store.load_marks_of(job_ids, first, last, NEWEST)
         return _due(marks, start, end)
+
+    async def running(self, org: int | None, most: int) -> Sequence[Run]:
+        """Return the newest runs that are running, however many wait."""
+        return sorted(await self._store.load_runs(await self._store.find_running(org, most)), key=lambda run: -run.id)
+
+    async def late(self, before: Moment, org: int | None) -> Late:
+        """Return how many runs wait for an agent that were due before a moment, and the oldest."""
+        return await self._store.count_late(before, org, MOST_LATE)
+
+    async def held(self, before: Moment, org: int | None) -> tuple[Sequence[Held], bool]:
+        """Return how many runs are blocked since before a moment, by reason; and whether there are more than were
+        looked at."""
+        found = await self._store.count_held(before, org, MOST_HELD)
+        return found, sum(one.looked for one in found) >= MOST_HELD
+
+    async def failing(self, since: Moment, org: int | None) -> list[tuple[int, int]]:
+        """Return jobs of which a run failed since a moment, each with the newest of these, the newest first. A job
+        that fails ever again is one of them, and does not hide others."""
+        (first,) = await self._store.find_made_since([since])
+        return await self._store.find_failing(first, org, MOST_FAILURES)
+
+    async def made_since(self, moments: Sequence[Moment]) -> list[int]:
+        """Return about how many runs were made since each of these, and have ended."""
+        *firsts, last = await self._store.find_made_since([*moments, await self._store.now() + DAY])
+        return [last - first for first in firsts]
+
+    async def activity(self, window: Window, parts: int, org: int | None) -> Activity:
+        """Return what ended, and how late runs began, in each part of a window; of very many runs, about. Those that
+        were made as long before it may have ended within."""
+        length = window.end - window.start
+        moments = [window.start - length, *(window.start + length * part // parts for part in range(parts))]
+        bounds = await self._store.find_made_since([*moments, window.end + DAY])
+        pieces = pieces_of(bounds, PART_PIECES, PART_PIECE)
+        if bounds[-1] - bounds[0] <= READ_WHOLE:
+            pieces = pieces_of([bounds[0], bounds[-1]], 1, READ_WHOLE)
+        firsts = [piece.first for piece in pieces]
+        marks = await self._store.load_marks(firsts, max((piece.length for piece in pieces), default=0), org)
+        return activity_of(window, parts, pieces, {mark.id: mark for mark in marks})
 
     async def _bounds(self, start: Moment, end: Moment) -> tuple[int, int]:
         """Return the ids between which runs lie that were due in a time. None is made before it is due."""

@@ -87,8 +87,15 @@ class Signals:
 
     async def list_approvals(self, who: Decider, org: int | None) -> list[tuple[Run, Job]]:
         """Return what waits for the decision of somebody, oldest first."""
+        return [(run, job) for run, job, asked in await self._all_asked(org) if who.may(asked)]
+
+    async def list_asked(self, org: int | None) -> list[tuple[Run, Job]]:
+        """Return what waits for a decision, whoever may make it, oldest first."""
+        return [(run, job) for run, job, _ in await self._all_asked(org)]
+
+    async def _all_asked(self, org: int | None) -> list[tuple[Run, Job, Json]]:
         found = await self._asking(await self._store.load_awaiting(DECISION, MOST_LISTED))
-        return [(run, job) for run, job, asked in found if (org is None or job.org == org) and who.may(asked)]
+        return [one for one in found if org is None or one[1].org == org]
 
     async def approvals_of(self, run: Run) -> list[tuple[Run, Job]]:
         """Return the decisions for which a run waits, or its tasks do, whoever may make them."""

@@ -44,18 +44,22 @@ class Tasks:
         if not flows or not jobs:
             return None
         agents: list[str] = json.loads(flows[0].document)[EVERY]
-        made = {split_label(task.task)[1]: task.state.word for task in await self._flows.load_tasks([run.id])}
-        counts = {name: {made[number]: 1} for number, name in enumerate(agents) if number in made}
+        made = {split_label(task.task)[1]: task for task in await self._flows.load_tasks([run.id])}
+        there = {name: made[number] for number, name in enumerate(agents) if number in made}
+        counts = {name: {task.state.word: 1} for name, task in there.items()}
+        runs = {name: task.run_id for name, task in there.items()}
         spec: Json = {"tasks": {name: {"kind": jobs[0].kind} for name in agents}}
-        return spec, TaskTally(flows[0].document, None, counts)
+        return spec, TaskTally(flows[0].document, None, counts, runs)
 
 
 def _with_adopted(tally: TaskTally) -> TaskTally:
     """Count what was taken over from an earlier run: it succeeded there."""
     if tally.adopted is None:
         return tally
-    adopted = Counter(split_label(label)[0] for label in json.loads(tally.adopted))
+    earlier: dict[str, int] = json.loads(tally.adopted)
+    adopted = Counter(split_label(label)[0] for label in earlier)
     counts = {name: Counter(tally.counts.get(name, {})) for name in [*tally.counts, *adopted]}
     for name, count in adopted.items():
         counts[name][State.SUCCEEDED.word] += count
-    return tally._replace(counts=counts)
+    runs = {split_label(label)[0]: run_id for label, run_id in earlier.items()} | dict(tally.runs)
+    return tally._replace(counts=counts, runs=runs)

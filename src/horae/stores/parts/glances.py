@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from horae.core.insight.timeline import Mark
 from horae.core.model import Moment, State
+from horae.ports.store.glances import Held, Late
 from horae.stores.database import Database
 from horae.stores.parts.pages import Where, like
 from horae.stores.rows import Row, encode
@@ -58,6 +59,20 @@ class GlancePart(Database):
         if not job_ids:
             return []
         return [_mark(row) for row in await self._get("load_marks_of", self._list(job_ids), first_id, last_id, most)]
+
+    async def find_running(self, org: int | None, most: int) -> list[int]:
+        return [row[0] for row in await self._get("find_running", org, most)]
+
+    async def count_late(self, before: Moment, org: int | None, most: int) -> Late:
+        number, run_id, due_at = (await self._get("count_late", before, org, most + 1))[0]
+        return Late(min(number, most), number > most, run_id, due_at)
+
+    async def count_held(self, before: Moment, org: int | None, most: int) -> list[Held]:
+        rows = await self._get("count_held", before, org, most)
+        return [Held(reason, looked, int(number), *first) for reason, looked, number, *first in rows]
+
+    async def find_failing(self, first_id: int, org: int | None, most: int) -> list[tuple[int, int]]:
+        return [(job_id, run_id) for job_id, run_id in await self._get("find_failing", first_id, org, most)]
 
 
 def _mark(row: Row) -> Mark:

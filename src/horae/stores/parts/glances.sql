@@ -15,3 +15,33 @@ SELECT moment, below + 1 FROM looked WHERE width = 1;
 SELECT id, job_id, state, due_at, started_at, NULL FROM live l
 WHERE parent_id IS NULL AND due_at < $1 AND (CAST($2 AS integer) IS NULL OR (SELECT j.org FROM jobs j WHERE j.id = l.job_id) = $2)
 ORDER BY id DESC LIMIT $3;
+
+-- find_running --
+-- Whatever runs has a node, by which there is an index.
+SELECT id FROM live l WHERE state = {running} AND node >= '' AND parent_id IS NULL
+  AND (CAST($1 AS integer) IS NULL OR (SELECT j.org FROM jobs j WHERE j.id = l.job_id) = $1)
+ORDER BY id DESC LIMIT $2;
+
+-- count_late --
+SELECT count(*), min(id), min(due_at) FROM (
+  SELECT id, due_at FROM live l WHERE state = {queued} AND parent_id IS NULL AND due_at < $1
+    AND (CAST($2 AS integer) IS NULL OR (SELECT j.org FROM jobs j WHERE j.id = l.job_id) = $2)
+  ORDER BY id LIMIT $3) AS late;
+
+-- count_held --
+SELECT reason, count(*), sum(CASE WHEN created_at < $1 THEN 1 ELSE 0 END), min(CASE WHEN created_at < $1 THEN id END),
+  min(CASE WHEN created_at < $1 THEN created_at END)
+FROM (
+  SELECT id, job_id, reason, created_at FROM live WHERE state = {blocked} AND job_id > 0 AND parent_id IS NULL LIMIT $3) AS l
+WHERE CAST($2 AS integer) IS NULL OR (SELECT j.org FROM jobs j WHERE j.id = l.job_id) = $2
+GROUP BY reason ORDER BY reason;
+
+-- find_failing --
+-- Of each end the newest, which an index has.
+SELECT job_id, max(id) FROM (
+  SELECT * FROM (SELECT job_id, id FROM history
+    WHERE state > 10 AND state = {failed} AND id >= $1 AND parent_id IS NULL ORDER BY id DESC LIMIT $3) AS s0
+  UNION ALL SELECT * FROM (SELECT job_id, id FROM history
+    WHERE state > 10 AND state = {timed_out} AND id >= $1 AND parent_id IS NULL ORDER BY id DESC LIMIT $3) AS s1) AS bad
+WHERE CAST($2 AS integer) IS NULL OR (SELECT j.org FROM jobs j WHERE j.id = bad.job_id) = $2
+GROUP BY job_id ORDER BY 2 DESC;

@@ -16,5 +16,5 @@ SELECT id, org, who, role, job_id, tag, queue, created_at, created_by FROM grant
 DELETE FROM grants WHERE org = $1 AND id = $2 RETURNING id, org, who, role, job_id, tag, queue, created_at, created_by;
 
 -- load_owners [claim] --
-SELECT u.id, u.name, u.kind, u.created_at, u.email, u.password, u.disabled_at, m.org, m.role
+SELECT u.id, u.name, u.kind, u.created_at, u.email, u.password, u.disabled_at, m.org, m.role, m.added_at
 FROM users u LEFT JOIN members m ON m.user_id = u.id WHERE u.name IN {names} ORDER BY u.name;

@@ -23,11 +23,13 @@ class PastPart(Database):
 
     async def tally_tasks(self, run_id: int) -> TaskTally:
         counts: dict[str, dict[str, int]] = {}
-        for name, state, count in await self._get("tally_tasks", run_id):
+        runs: dict[str, int] = {}
+        for name, state, count, newest in await self._get("tally_tasks", run_id):
             counts.setdefault(name, {})[State(state).word] = count
+            runs[name] = max(newest, runs.get(name, 0))
         flow = await self._get("document_of_flow", run_id)
         document, adopted = flow[0] if flow else (None, None)
-        return TaskTally(document, adopted, counts)
+        return TaskTally(document, adopted, counts, runs)
 
     async def list_attempts(self, run_id: int) -> list[Attempt]:
         rows = await self._get("list_attempts", run_id)

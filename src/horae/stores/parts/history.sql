@@ -10,11 +10,11 @@ SELECT {run_columns_history} FROM history WHERE id IN {ids};
 
 -- tally_tasks --
 -- Items of one task are counted together: convert[17] is one of convert.
-SELECT name, state, count(*) FROM (
-  SELECT CASE WHEN task LIKE '%]' THEN rtrim(rtrim(task, '0123456789]'), '[') ELSE task END AS name, state
+SELECT name, state, count(*), max(id) FROM (
+  SELECT CASE WHEN task LIKE '%]' THEN rtrim(rtrim(task, '0123456789]'), '[') ELSE task END AS name, state, id
   FROM live WHERE parent_id = $1
   UNION ALL
-  SELECT CASE WHEN task LIKE '%]' THEN rtrim(rtrim(task, '0123456789]'), '[') ELSE task END AS name, state
+  SELECT CASE WHEN task LIKE '%]' THEN rtrim(rtrim(task, '0123456789]'), '[') ELSE task END AS name, state, id
   FROM history WHERE parent_id = $1) AS made
 GROUP BY name, state;
 

@@ -19,7 +19,8 @@ from horae.stores.parts.pages import Where, like, page, read_cursor, write_curso
 from horae.stores.queries import JOB_COLUMNS
 from horae.stores.rows import Row, run_from_row, trigger_of
 
-SCANNED = 2_000  # rows that one page looks at
+SCANNED = 2_000  # rows that one page looks at,
+SCANNED_LIVE = 20_000  # and where it looks at live runs alone: the oldest of a backlog are those that are looked for
 MOST_WORDS = 8  # that one looks for
 USER_START = 64  # characters of a user that an index has
 AHEAD = 86_400 * SECOND  # how long before its run is made an id may have been given out
@@ -177,7 +178,8 @@ class ListPart(DefinitionPart):
         where = await self._with_job(where)
         wanted = self._wanted_runs(where)
         start = read_cursor(cursor, NEVER)
-        end = await self._end_of_scan(wanted, start)
+        is_live = all(stretch.table == "live" and not stretch.keys for stretch in wanted.stretches)
+        end = await self._end_of_scan(wanted, start, SCANNED_LIVE if is_live and wanted.is_scanned else None)
         rows = await self._walk_down(wanted, start, end, limit + 1, self._run_columns())
         found = _short(page([run_from_row(row) for row in rows], limit), end)
         if end and len(rows) <= limit and where.due_from is not None and await self._is_past(end, where.due_from):
@@ -210,6 +212,9 @@ class ListPart(DefinitionPart):
             found.add(*like("(SELECT j.name FROM jobs j WHERE j.id = job_id)", where.name, self.dialect))
         if where.owner is not None:
             found.add("(SELECT j.owner FROM jobs j WHERE j.id = job_id) = ?", where.owner)
+        if where.task is not None:
+            item = f"substr(task, 1, {len(where.task) + 1:d}) = {found.put(f'{where.task}[')}"
+            found.add(f"(task = ? OR {item})", where.task)
         if where.nodes:
             found.add(f"node IN ({', '.join('?' * len(where.nodes))})", *where.nodes)
         _add_kinds(found, where.kinds, "IN")

@@ -9,7 +9,7 @@ What must stay true: what is sorted by is one of the names of ports, never text 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -112,22 +112,36 @@ class SearchPart(ListPart):
         if latest.is_live:
             states = ", ".join(str(int(state)) for state in sorted({state for state, _ in latest.runs}))
             condition += f" AND id IN (SELECT job_id FROM live WHERE state IN ({states}))"  # noqa: S608
-        if any(sort.by in BY_MOMENT for sort in sorts):
-            ids = await self._by_moment(condition, wanted, sorts)
-        else:
-            order = _ordered(sorts, JOB_SORTS, {})
-            text = f"SELECT id FROM jobs WHERE {condition} ORDER BY {order} {_cut(0, COUNTED)}"  # noqa: S608
-            ids = [row[0] for row in await self.read(self._statement(text), *wanted.rest.args)]
         found: list[int] = []
         together = SORTED if latest.is_counted else LOOKED_AT
-        for start in range(0, len(ids), together):
-            if not latest.is_counted and len(found) > offset + limit:
-                return Found(await self.load_jobs(found[offset : offset + limit]), len(found), is_cut=True)
-            part = ids[start : start + together]
+        async for part in self._parts(condition, wanted, sorts, together):
             runs = await self._load_latest(part)
             said = await self._load_said(latest, [job_id for job_id in part if job_id not in runs])
             found += [job_id for job_id in part if latest.has(runs.get(job_id), said.get(job_id))]
+            if not latest.is_counted and len(found) > offset + limit and len(part) == together:
+                return Found(await self.load_jobs(found[offset : offset + limit]), len(found), is_cut=True)
         return Found(await self.load_jobs(found[offset : offset + limit]), len(found))
+
+    async def _parts(
+        self, condition: str, wanted: Wanted, sorts: Sequence[Sort], together: int
+    ) -> AsyncIterator[list[int]]:
+        """Yield the ids of jobs in their order, so many at a time. Most who ask are content with the first."""
+        if any(sort.by in BY_MOMENT for sort in sorts):
+            ids = await self._by_moment(condition, wanted, sorts)
+        else:
+            ids = await self._ordered_ids(condition, wanted, sorts, 0, together)
+            if len(ids) == together:
+                yield ids
+                ids = await self._ordered_ids(condition, wanted, sorts, together, COUNTED)
+        for start in range(0, len(ids), together):
+            yield ids[start : start + together]
+
+    async def _ordered_ids(
+        self, condition: str, wanted: Wanted, sorts: Sequence[Sort], offset: int, limit: int
+    ) -> list[int]:
+        order = _ordered(sorts, JOB_SORTS, {})
+        text = f"SELECT id FROM jobs WHERE {condition} ORDER BY {order} {_cut(offset, limit)}"  # noqa: S608
+        return [row[0] for row in await self.read(self._statement(text), *wanted.rest.args)]
 
     async def _load_latest(self, job_ids: Sequence[int]) -> dict[int, tuple[State, Phase]]:
         """State and phase of the latest run of each job, for those that have one."""

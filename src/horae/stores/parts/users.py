@@ -28,7 +28,7 @@ class UserPart(Database):
                 yield ("drop_user", user_id)
                 return None
             for org, role in user.roles.items():
-                yield ("put_member", org, user_id, role, MANUAL)
+                yield ("put_member", org, user_id, role, MANUAL, user.created_at)
             return user_id
 
         user_id = await self._transact(steps)
@@ -88,8 +88,8 @@ class UserPart(Database):
     async def list_organisations(self) -> list[Organisation]:
         return [Organisation(*row) for row in await self._get("list_organisations")]
 
-    async def put_member(self, org: int, user_id: int, role: Role) -> None:
-        await self._put("put_member", org, user_id, role, MANUAL)
+    async def put_member(self, org: int, user_id: int, role: Role, at: Moment) -> None:
+        await self._put("put_member", org, user_id, role, MANUAL, at)
 
     async def drop_member(self, org: int, user_id: int, *, unless_last: bool) -> bool:
         def steps() -> Steps[bool]:
@@ -101,11 +101,13 @@ class UserPart(Database):
 
         return await self._transact(steps)
 
-    async def sync_members(self, user_id: int, source: str, roles: Mapping[int, Role]) -> None:
+    async def sync_members(self, user_id: int, source: str, roles: Mapping[int, Role], at: Moment) -> None:
         def steps() -> Steps[None]:
-            yield ("drop_members_of", user_id, source)
+            for (org,) in (yield ("members_of", user_id, source)):
+                if org not in roles:
+                    yield ("drop_member_of", user_id, source, org)
             for org, role in roles.items():
-                yield ("put_member", org, user_id, role, source)
+                yield ("put_member", org, user_id, role, source, at)
 
         await self._transact(steps)
 
@@ -123,12 +125,13 @@ def _one(rows: Sequence[Row]) -> User | None:
 
 def users_from(rows: Sequence[Row]) -> list[User]:
     """Return users of rows that each have one role; those of a user stand together."""
-    found: dict[int, tuple[Any, dict[int, Role]]] = {}
-    for *known, org, role in rows:
-        _, roles = found.setdefault(known[0], (known, {}))
+    found: dict[int, tuple[Any, dict[int, Role], dict[int, Moment]]] = {}
+    for *known, org, role, added_at in rows:
+        _, roles, since = found.setdefault(known[0], (known, {}, {}))
         if org is not None:
             roles[org] = greatest(filter(None, (roles.get(org), Role(role)))) or Role(role)
+            since[org] = min(added_at, since.get(org, added_at))
     return [
-        User(user_id, name, UserKind(kind), created_at, email, password, disabled_at, roles)
-        for (user_id, name, kind, created_at, email, password, disabled_at), roles in found.values()
+        User(user_id, name, UserKind(kind), created_at, email, password, disabled_at, roles, since)
+        for (user_id, name, kind, created_at, email, password, disabled_at), roles, since in found.values()
     ]

@@ -10,20 +10,20 @@ ON CONFLICT DO NOTHING RETURNING user_id;
 DELETE FROM users WHERE id = $1;
 
 -- get_user --
-SELECT u.id, u.name, u.kind, u.created_at, u.email, u.password, u.disabled_at, m.org, m.role
+SELECT u.id, u.name, u.kind, u.created_at, u.email, u.password, u.disabled_at, m.org, m.role, m.added_at
 FROM users u LEFT JOIN members m ON m.user_id = u.id WHERE u.id = $1;
 
 -- find_user --
-SELECT u.id, u.name, u.kind, u.created_at, u.email, u.password, u.disabled_at, m.org, m.role
+SELECT u.id, u.name, u.kind, u.created_at, u.email, u.password, u.disabled_at, m.org, m.role, m.added_at
 FROM users u LEFT JOIN members m ON m.user_id = u.id WHERE u.name = $1;
 
 -- find_identity --
-SELECT u.id, u.name, u.kind, u.created_at, u.email, u.password, u.disabled_at, m.org, m.role
+SELECT u.id, u.name, u.kind, u.created_at, u.email, u.password, u.disabled_at, m.org, m.role, m.added_at
 FROM identities i JOIN users u ON u.id = i.user_id LEFT JOIN members m ON m.user_id = u.id
 WHERE i.issuer = $1 AND i.subject = $2;
 
 -- list_users --
-SELECT u.id, u.name, u.kind, u.created_at, u.email, u.password, u.disabled_at, m.org, m.role
+SELECT u.id, u.name, u.kind, u.created_at, u.email, u.password, u.disabled_at, m.org, m.role, m.added_at
 FROM (SELECT * FROM users WHERE name > $1 ORDER BY name LIMIT $2) u LEFT JOIN members m ON m.user_id = u.id
 ORDER BY u.name;
 
@@ -72,7 +72,8 @@ INSERT INTO organisations (id, created_at, name) VALUES ($1, $2, $3) ON CONFLICT
 SELECT id, name, created_at FROM organisations WHERE id > 0 ORDER BY id;
 
 -- put_member --
-INSERT INTO members (org, user_id, role, source) VALUES ($1, $2, $3, $4)
+-- Whoever stays a member is one since then.
+INSERT INTO members (org, user_id, role, source, added_at) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (user_id, org, source) DO UPDATE SET role = excluded.role;
 
 -- hold_organisation --
@@ -89,8 +90,11 @@ SELECT 1 FROM members WHERE org = $1 AND user_id = $2 AND role = 'admin' LIMIT 1
 -- drop_member --
 DELETE FROM members WHERE org = $1 AND user_id = $2;
 
--- drop_members_of --
-DELETE FROM members WHERE user_id = $1 AND source = $2;
+-- members_of --
+SELECT org FROM members WHERE user_id = $1 AND source = $2;
+
+-- drop_member_of --
+DELETE FROM members WHERE user_id = $1 AND source = $2 AND org = $3;
 
 -- list_members --
 SELECT m.org, m.user_id, u.name, m.role, m.source FROM members m JOIN users u ON u.id = m.user_id

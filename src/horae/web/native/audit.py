@@ -1,4 +1,5 @@
-"""The audit log under /v1: to read, to verify, and to take elsewhere. Who is bound to an organisation sees its rows."""
+"""The audit log under /v1: to read, to verify, and to take elsewhere. Who is bound to an organisation sees its
+rows; who runs the installation sees those of all, if wanted."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ from horae.service import Services
 from horae.web import http, params, render
 
 _TEXT = 200
+OF = params.text(
+    "org", "Of which organisation: name or number, or `*` for all of them, to who runs the installation.", _TEXT
+)
 _FILTER = (
+    OF,
     params.text("who", "The name of who asked, exactly.", _TEXT),
     params.text("action", "The permission that was needed, such as jobs.write.", _TEXT),
     params.text("kind", "Of what it was done to, such as job or token.", _TEXT),
@@ -34,7 +39,7 @@ class AuditLog:
     """The endpoints of the audit log."""
 
     def __init__(self, services: Services) -> None:
-        self._audit = services.audit
+        self._audit, self._users = services.audit, services.users
 
     def operations(self) -> list[http.Operation]:
         op, audit, needs = http.Operation, "/v1/audit", Permission.AUDIT
@@ -42,7 +47,7 @@ class AuditLog:
             op("GET", audit, self.list_rows, "audit", "Who did what, newest first", "AuditPage", params=_FILTER,
                needs=needs),
             op("GET", f"{audit}/sealed", self.list_sealed, "audit", "Sealed rows, in the order of their numbers",
-               "AuditPage", params=(_AFTER, params.LIMIT), needs=needs),
+               "AuditPage", params=(_AFTER, params.LIMIT, OF), needs=needs),
             op("GET", f"{audit}/verify", self.verify, "audit", "Verify the chain of hashes, some rows at a time",
                "AuditCheck", params=(_HEAD, params.CURSOR), needs=needs),
         ]  # fmt: skip
@@ -53,8 +58,9 @@ class AuditLog:
         outcomes = args["outcome"]
         if len(outcomes) > 1:
             raise Invalid("one outcome expected", code="E_ENUM", path="outcome")
+        org = await self._users.audited(args["org"], http.principal(request))
         where = AuditFilter(
-            http.principal(request).bound_to, args["who"], args["action"], args["kind"], args["id"],
+            org, args["who"], args["action"], args["kind"], args["id"],
             outcomes[0] if outcomes else None, args["since"], args["until"],
         )  # fmt: skip
         page = await self._audit.page(where, _before(args["cursor"]), args["limit"])
@@ -62,7 +68,7 @@ class AuditLog:
 
     async def list_sealed(self, request: http.Request) -> http.Answer:
         """To take them elsewhere. Of a page, those of other organisations are left out, so that it may be short."""
-        org = http.principal(request).bound_to
+        org = await self._users.audited(request.args["org"], http.principal(request))
         page = await self._audit.sealed(request.args["after"], request.args["limit"])
         items = [shown(row) for row in page.items if org in (None, row.org)]
         return http.reply(200, schemas.AuditPage(items, page.cursor))

@@ -21,7 +21,7 @@ class Callbacks:
         op, body = http.Operation, http.Body("SignalValue", SIGNAL_EXAMPLE, required=False)
         return [
             op("GET", "/v1/runs/{run_id}/callbacks/{name}", self.show, "runs", "The address to tell a run something",
-               "Callback", errors=(409,), needs=Permission.RUN),
+               "Callback", errors=(409,), needs=Permission.RUN, shows_secret=True),
             op("POST", "/v1/callbacks/{run_id}/{name}/{token}", self.call, "runs",
                "Tell a run something by its address", "CallbackAnswer", 202, body=body, errors=(409,),
                is_open=True, credential=http.no_credential),

@@ -16,10 +16,10 @@ from horae.schemas import views
 from horae.service import Services
 from horae.web import http, params, render
 
-OVERVIEW_RUNS = 50  # live ones that are shown
+OVERVIEW_RUNS = 50  # running ones that are shown, and as many that wait
 OVERVIEW_SECONDS = 1.0  # how long one look serves all who watch
 
-LIVE = tuple(state for state in model.State if not state.is_terminal)
+WAITING = (model.State.QUEUED, model.State.BLOCKED)
 
 
 class Cluster:
@@ -36,7 +36,7 @@ class Cluster:
     def operations(self) -> list[http.Operation]:
         op = http.Operation
         return [
-            op("GET", "/v1/nodes", self.list_nodes, "cluster", "List nodes", "NodePage"),
+            op("GET", "/v1/nodes", self.list_nodes, "cluster", "List nodes", "NodePage", needs=Permission.READ),
             op("POST", "/v1/nodes/{name}/cordon", self.cordon, "cluster", "Let a node take no new runs", "Node",
                needs=Permission.NODES),
             op("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "cluster", "Let a node take runs again", "Node",
@@ -44,12 +44,14 @@ class Cluster:
             op("POST", "/v1/nodes/{name}/drain", self.drain, "cluster", "Empty a node", "Node",
                needs=Permission.NODES),
             op("POST", "/v1/nodes/{name}/evict", self.evict, "cluster", "Send a node off for good", "Node",
-               needs=Permission.NODES),
+               needs=Permission.NODES, is_dangerous=True),
             op("GET", "/v1/handlers", self.list_handlers, "cluster", "List Python handlers", "HandlerPage",
-               params=(params.text("node", "Handlers of this node.", 200),)),
-            op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),
-            op("GET", "/v1/leader", self.leader, "cluster", "Read who leads", "Leader"),
-            op("GET", "/v1/overview", self.overview, "cluster", "Everything at a glance", "Overview"),
+               params=(params.text("node", "Handlers of this node.", 200),), needs=Permission.READ),
+            op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage",
+               needs=Permission.READ),
+            op("GET", "/v1/leader", self.leader, "cluster", "Read who leads", "Leader", needs=Permission.READ),
+            op("GET", "/v1/overview", self.overview, "cluster", "Everything at a glance", "Overview",
+               needs=Permission.READ),
         ]  # fmt: skip
 
     async def list_nodes(self, request: http.Request) -> http.Answer:
@@ -115,7 +117,11 @@ class Cluster:
 
     async def _collect(self, org: int | None) -> schemas.Overview:
         seen = await self._insight.overview(org)
-        live = (await self._jobs.list_runs(model.RunFilter(states=LIVE, org=org), None, OVERVIEW_RUNS)).items
+        waiting = model.RunFilter(states=WAITING, org=org)
+        live = [
+            *await self._jobs.glances.running(org, OVERVIEW_RUNS),
+            *(await self._jobs.list_runs(waiting, None, OVERVIEW_RUNS)).items,
+        ]
         wanted = {run.job_id for run in (*live, *seen.recent)} | {trigger.job_id for trigger in seen.due}
         names = await self._insight.job_names(wanted)
         return schemas.Overview(
@@ -124,7 +130,7 @@ class Cluster:
             census=render.census(seen.census),
             nodes=render.nodes([node for node in seen.nodes if is_for(node, org)], seen.segments),
             live=[render.run(run, names.get(run.job_id)) for run in live],
-            recent=[render.run(run, names.get(run.job_id)) for run in seen.recent if run.state.is_terminal],
+            recent=[render.run(run, names.get(run.job_id)) for run in seen.recent],
             due=[render.trigger(trigger, names.get(trigger.job_id)) for trigger in seen.due],
             names={str(job_id): name for job_id, name in names.items()},
             catch_up=schemas.CatchUp(*seen.behind),

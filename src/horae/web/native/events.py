@@ -11,6 +11,7 @@ import msgspec
 
 from horae import schemas
 from horae.core.events import KINDS, Cursor, EventFilter, read_cursor
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.service.events.feed import Follower
 from horae.service.events.pulse import Beat
@@ -69,11 +70,11 @@ class Events:
     def operations(self) -> list[http.Operation]:
         return [
             http.Operation("GET", "/v1/events", self.list_events, "events", "List what happened, oldest first",
-                           "EventPage", params=_PAGE, errors=(409,)),
+                           "EventPage", params=_PAGE, errors=(409,), needs=Permission.READ),
             http.Operation("GET", "/v1/events/stream", self.follow, "events", "Follow what happens",
-                           "text/event-stream", params=_STREAM, errors=(409, 429)),
+                           "text/event-stream", params=_STREAM, errors=(409, 429), needs=Permission.READ),
             http.Operation("GET", "/v1/events/pulse", self.beat, "events", "Follow that something happens, in short",
-                           "text/event-stream", params=_PULSE, errors=(429,)),
+                           "text/event-stream", params=_PULSE, errors=(429,), needs=Permission.READ),
         ]  # fmt: skip
 
     async def list_events(self, request: http.Request) -> http.Answer:

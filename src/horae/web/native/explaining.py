@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from horae.core.insight.why.explain import Explanation
+from horae.core.roles import Permission
 from horae.core.time.moments import read_clock
 from horae.schemas import explanations
 from horae.service import Services
@@ -33,9 +34,20 @@ class Explaining:
         op, tag, shown = http.Operation, "explain", "Explanation"
         job, trigger, run = (f"/v1/explain/{name}s/{{{name}_id}}" for name in ("job", "trigger", "run"))
         return [
-            op("GET", job, self.job, tag, "Why a job does or does not run", shown, params=(_AT,)),
-            op("GET", trigger, self.trigger, tag, "Why a trigger fires or does not", shown, params=(_AT,)),
-            op("GET", run, self.run, tag, "Why a run waits, or ended as it did", shown),
+            op(
+                "GET", job, self.job, tag, "Why a job does or does not run", shown, params=(_AT,), needs=Permission.READ
+            ),
+            op(
+                "GET",
+                trigger,
+                self.trigger,
+                tag,
+                "Why a trigger fires or does not",
+                shown,
+                params=(_AT,),
+                needs=Permission.READ,
+            ),
+            op("GET", run, self.run, tag, "Why a run waits, or ended as it did", shown, needs=Permission.READ),
         ]
 
     async def job(self, request: http.Request) -> http.Answer:

@@ -7,6 +7,7 @@ import re
 from horae.core.insight.baselines import Expected
 from horae.core.insight.clashes import Clash
 from horae.core.insight.forecast import Bucket, Forecast, Item, Shortage
+from horae.core.roles import Permission
 from horae.core.time.moments import quoted
 from horae.errors import Invalid
 from horae.schemas import forecasts
@@ -50,7 +51,11 @@ class Forecasts:
             params.number("limit", "How many items are listed at most.", 0, MOST_ITEMS, 20),
         )  # fmt: skip
         summary = "Foretell runs, how many at once, how late, and where places run out"
-        return [http.Operation("GET", "/v1/forecast", self.show, "forecast", summary, "Forecast", params=asked)]
+        return [
+            http.Operation(
+                "GET", "/v1/forecast", self.show, "forecast", summary, "Forecast", params=asked, needs=Permission.READ
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         """Due moments are exact. All else follows from durations as they were learned from history. Totals are of all

@@ -25,7 +25,7 @@ class Grants:
             op("GET", grants, self.list_grants, "grants", "List grants, oldest first", "GrantPage", params=_PAGE,
                needs=Permission.GRANTS),
             op("POST", grants, self.add_grant, "grants", "Grant somebody a role on some jobs", "Grant", 201,
-               body=http.Body("GrantRequest", _EXAMPLE), needs=Permission.GRANTS),
+               body=http.Body("GrantRequest", _EXAMPLE), needs=Permission.GRANTS, is_dangerous=True),
             op("DELETE", f"{grants}/{{grant_id}}", self.remove_grant, "grants", "Take a grant back", status=204,
                needs=Permission.GRANTS),
         ]  # fmt: skip

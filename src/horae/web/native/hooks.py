@@ -43,7 +43,7 @@ class Hooks:
             op("POST", "/v1/hooks/{trigger_id}/{token}", self.call, "triggers", "Fire a webhook", "HookAnswer", 202,
                body=body, errors=(401, 409, 429), is_open=True, credential=http.no_credential),
             op("POST", "/v1/triggers/{trigger_id}/hook", self.rotate, "triggers",
-               "Give a webhook a new address", "Trigger", errors=(409,), needs=Permission.WRITE),
+               "Give a webhook a new address", "Trigger", errors=(409,), needs=Permission.WRITE, is_dangerous=True),
         ]  # fmt: skip
 
     async def call(self, request: http.Request) -> http.Answer:
@@ -72,9 +72,9 @@ class Pings:
         shared: Any = {"params": PING, "errors": (409, 413, 429), "is_open": True, "credential": http.no_credential}
         return [
             op("GET", "/v1/jobs/{job_id}/ping", self.show, "jobs", "The address to tell of a watched job",
-               "PingAddress", errors=(409,), needs=Permission.WRITE),
+               "PingAddress", errors=(409,), needs=Permission.WRITE, shows_secret=True),
             op("POST", "/v1/jobs/{job_id}/ping", self.rotate, "jobs", "Give a watched job a new address",
-               "PingAddress", errors=(409,), needs=Permission.WRITE),
+               "PingAddress", errors=(409,), needs=Permission.WRITE, is_dangerous=True),
             op("POST", address, self.hear, "runs", "Tell of a watched job", "PingAnswer", 202, **shared),
             op("POST", f"{address}/{{state}}", self.hear, "runs", "Tell that a watched job began or ended",
                "PingAnswer", 202, **shared),

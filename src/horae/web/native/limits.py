@@ -26,8 +26,10 @@ class Limits:
     def operations(self) -> list[http.Operation]:
         op, resources, one = http.Operation, "/v1/resources", "/v1/resources/{name}"
         return [
-            op("GET", "/v1/limits", self.list_limits, "limits", "List limits, and how they stand", "LimitPage"),
-            op("GET", resources, self.list_resources, "limits", "List what the whole cluster has", "ResourcePage"),
+            op("GET", "/v1/limits", self.list_limits, "limits", "List limits, and how they stand", "LimitPage",
+               needs=Permission.READ),
+            op("GET", resources, self.list_resources, "limits", "List what the whole cluster has", "ResourcePage",
+               needs=Permission.READ),
             op("PUT", one, self.set_resource, "limits", "Say how much the cluster has of something", "Resource",
                body=http.Body("ResourceDocument", _EXAMPLE), errors=(409,), also={201: "Resource"},
                needs=Permission.CLUSTER),

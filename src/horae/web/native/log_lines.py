@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from horae.core import model
+from horae.core.roles import Permission
 from horae.errors import Invalid, NotFound
 from horae.schemas import views
 from horae.service import Services
@@ -39,12 +40,12 @@ class LogLines:
         log = "/v1/runs/{run_id}/log"
         return [
             http.Operation("GET", f"{log}/index", self.index, "runs", "Find the lines of a log", "LogIndex",
-                           params=_PLACE),
+                           params=_PLACE, needs=Permission.LOGS),
             http.Operation("GET", f"{log}/matches", self.match, "runs", "Find the lines of a log that hold a text",
-                           "LogMatches", params=_MATCHES),
+                           "LogMatches", params=_MATCHES, needs=Permission.LOGS),
             http.Operation("GET", f"{log}/file", self.download, "runs", "Download the log of a run",
                            "application/octet-stream",
-                           params=_PLACE[:1], errors=(429,), headers=_FILE_HEADERS),
+                           params=_PLACE[:1], errors=(429,), headers=_FILE_HEADERS, needs=Permission.LOGS),
         ]  # fmt: skip
 
     async def index(self, request: http.Request) -> http.Answer:

@@ -21,11 +21,11 @@ class Logins:
     def operations(self) -> list[http.Operation]:
         op, sessions = http.Operation, "/v1/sessions"
         return [
-            op("GET", "/v1/me", self.who, "users", "Tell who asks", "Me"),
+            op("GET", "/v1/me", self.who, "users", "Tell who asks", "Me", needs=Permission.READ),
             op("DELETE", "/v1/me/token", self.leave, "users", "Revoke the token that asks", status=204, errors=(409,),
                needs=Permission.READ),
             op("GET", sessions, self.list_sessions, "users", "List one's own sessions, newest first", "SessionPage",
-               errors=(409,)),
+               errors=(409,), needs=Permission.READ),
             op("DELETE", f"{sessions}/{{session_id}}", self.end_session, "users", "End a session of one's own",
                status=204, errors=(409,), needs=Permission.READ),
             op("POST", "/v1/device", self.begin, "users", "Ask to be let in as whoever confirms a code", "DeviceLogin",

@@ -22,8 +22,10 @@ class Queues:
     def operations(self) -> list[http.Operation]:
         op, queues, one = http.Operation, "/v1/queues", "/v1/queues/{name}"
         return [
-            op("GET", queues, self.list_queues, "queues", "List queues by name, and how they stand", "QueuePage"),
-            op("GET", one, self.get_queue, "queues", "Read a queue, and how it stands", "Queue", headers=_ETAG),
+            op("GET", queues, self.list_queues, "queues", "List queues by name, and how they stand", "QueuePage",
+               needs=Permission.READ),
+            op("GET", one, self.get_queue, "queues", "Read a queue, and how it stands", "Queue", headers=_ETAG,
+               needs=Permission.READ),
             op("PUT", one, self.put_queue, "queues", "Make or replace a queue", "Queue", params=(params.IF_MATCH,),
                body=http.Body("QueueDocument", _EXAMPLE), errors=(409, 412), headers=_ETAG, also={201: "Queue"},
                needs=Permission.QUEUES),

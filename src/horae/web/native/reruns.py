@@ -23,7 +23,7 @@ CANCEL_EXAMPLE = {"where": {"state": ["queued"], "owner": "ann"}, "dry_run": Tru
 ENDED = {state.word: state for state in model.State if state.is_terminal}
 LIVE = {state.word: state for state in model.State if not state.is_terminal}
 UNLESS_SAID = (model.State.FAILED, model.State.TIMED_OUT)
-_WHERE = frozenset({"job", "state", "due_from", "due_until", "node", "owner", "name"})
+_WHERE = frozenset({"job", "state", "due_from", "due_until", "node", "owner", "name", "queue"})
 
 
 class Reruns:
@@ -86,9 +86,11 @@ class Reruns:
         job_id = await self._jobs.orders.find_job(where["job"], asker) if where["job"] is not None else None
         states, org = where["state"], asker.org if asker.is_bound else None
         nodes = (where["node"],) if where["node"] is not None else ()
+        queue = where["queue"]
+        queue_id = (await self._jobs.queues.get(queue, org)).id if queue is not None else None
         return await self._jobs.reruns.find(
             model.RunFilter(job_id, None, states, where["due_from"], where["due_until"], org, nodes=nodes,
-                            owner=where["owner"], name=where["name"])
+                            owner=where["owner"], name=where["name"], queue_id=queue_id)
         )  # fmt: skip
 
 
@@ -130,9 +132,12 @@ def _read_where(
         return None
     inner.refuse_others(_WHERE)
     job = read_job_name(inner) if "job" in inner.values else None
+    if "queue" in inner.values and states is ENDED:
+        inner.fault("queue", "E_FIELD_CONFLICT", "runs that have ended are in no queue",
+                    "leave queue out, and say which by job, owner or name")  # fmt: skip
     return {
         "job": job, "state": _read_states(inner, states, unless_said), "node": inner.text("node"),
-        "owner": inner.text("owner"), "name": inner.text("name"),
+        "owner": inner.text("owner"), "name": inner.text("name"), "queue": inner.text("queue"),
         "due_from": read_moment(inner, "due_from"), "due_until": read_moment(inner, "due_until"),
     }  # fmt: skip
 

@@ -46,6 +46,7 @@ _RUNS = (
     params.moment("due_until", "Due before this moment."),
     params.text("node", "Runs that this node runs or ran last.", 200),
     params.identity("parent", "Tasks of one run of a workflow."),
+    params.text("task", "With parent: the task of this name, with all items of a fan-out.", 200),
     params.boolean("tasks", "Tasks of workflows too."),
     params.text("owner", "Runs of jobs of this owner.", 200),
     params.text("name", "Runs of jobs whose name holds this text.", 200),
@@ -150,22 +151,24 @@ class Runs:
     def operations(self) -> list[http.Operation]:
         op, run = http.Operation, "/v1/runs/{run_id}"
         return [
-            op("GET", "/v1/runs", self.list_runs, "runs", "List runs, newest first", "RunPage", params=_RUNS),
+            op("GET", "/v1/runs", self.list_runs, "runs", "List runs, newest first", "RunPage", params=_RUNS,
+               needs=Permission.READ),
             op("POST", "/v1/runs", self.run_many, "runs", "Run many jobs", ("RunAnswers", LINES[0]),
                params=(params.IDEMPOTENCY,), body=http.Body("OrdersDocument", ORDERS_EXAMPLE, lines=True),
                errors=(409, 429), needs=Permission.RUN),
-            op("GET", run, self.get_run, "runs", "Read a run with its attempts", "RunDetail"),
+            op("GET", run, self.get_run, "runs", "Read a run with its attempts", "RunDetail", needs=Permission.READ),
             op("POST", f"{run}/cancel", self.cancel, "runs", "Cancel a run", "Run", 202, errors=(409,),
                needs=Permission.CANCEL),
             op("POST", f"{run}/retry", self.retry, "runs", "Go on with a workflow from where it failed", "Run", 201,
                params=(params.IDEMPOTENCY,), errors=(409, 429), needs=Permission.RUN),
             op("GET", f"{run}/log", self.read_log, "runs", "Read the log of a run", "text/plain", params=_LOG,
-               errors=(416,), also={206: "text/plain"}, headers=_LOG_HEADERS),
+               errors=(416,), also={206: "text/plain"}, headers=_LOG_HEADERS, needs=Permission.LOGS),
             op("GET", f"{run}/log/follow", self.follow_log, "runs", "Follow the log of a run", "text/event-stream",
-               params=_FOLLOW, errors=(429,)),
-            op("GET", f"{run}/artifacts", self.list_artifacts, "runs", "List the artifacts of a run", "ArtifactPage"),
+               params=_FOLLOW, errors=(429,), needs=Permission.LOGS),
+            op("GET", f"{run}/artifacts", self.list_artifacts, "runs", "List the artifacts of a run", "ArtifactPage",
+               needs=Permission.LOGS),
             op("GET", f"{run}/artifacts/{{path}}", self.read_artifact, "runs", "Download an artifact",
-               "application/octet-stream", errors=(429,), headers=_FILE_HEADERS),
+               "application/octet-stream", errors=(429,), headers=_FILE_HEADERS, needs=Permission.LOGS),
         ]  # fmt: skip
 
     async def list_runs(self, request: http.Request) -> http.Answer:
@@ -179,8 +182,8 @@ class Runs:
         queue_id = (await self._jobs.queues.get(args["queue"], org)).id if args["queue"] else None
         where = model.RunFilter(
             args["job_id"], args["trigger_id"], args["state"], due_from, due_until, org, nodes=nodes,
-            parent_id=args["parent"], tasks=bool(args["tasks"]), owner=args["owner"], name=args["name"],
-            queue_id=queue_id,
+            parent_id=args["parent"], task=args["task"], tasks=bool(args["tasks"]), owner=args["owner"],
+            name=args["name"], queue_id=queue_id,
         )  # fmt: skip
         page = await self._jobs.list_runs(where, args["cursor"], args["limit"])
         names = await self._insight.job_names(run.job_id for run in page.items)

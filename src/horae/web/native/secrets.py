@@ -26,7 +26,7 @@ class Secrets:
                needs=Permission.SECRETS),
             op("DELETE", one, self.delete_secret, "secrets", "Delete a secret", status=204, needs=Permission.SECRETS),
             op("POST", f"{secrets}/rotate", self.rotate_key, "secrets", "Seal everything with a new key", "KeyRotation",
-               errors=(409,), needs=Permission.CLUSTER),
+               errors=(409,), needs=Permission.CLUSTER, is_dangerous=True),
         ]  # fmt: skip
 
     async def list_secrets(self, request: http.Request) -> http.Answer:

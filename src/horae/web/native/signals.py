@@ -41,7 +41,7 @@ class Signals:
                            params=(params.IDEMPOTENCY,), errors=(403, 409),
                            body=http.Body("Decision", DECISION_EXAMPLE, required=False), needs=Permission.RUN),
             http.Operation("GET", "/v1/approvals", self.list_approvals, "runs", "List what waits for your approval",
-                           "ApprovalPage"),
+                           "ApprovalPage", needs=Permission.READ),
         ]  # fmt: skip
 
     async def signal(self, request: http.Request) -> http.Answer:

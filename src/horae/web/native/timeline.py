@@ -8,6 +8,7 @@ from horae.core.insight.arrivals import Window
 from horae.core.insight.forecast import Forecast
 from horae.core.insight.timeline import Bar
 from horae.core.model import SECOND
+from horae.core.roles import Permission
 from horae.schemas import views
 from horae.service import Services
 from horae.service.insight.timelines import Timeline
@@ -33,7 +34,11 @@ class Timelines:
 
     def operations(self) -> list[http.Operation]:
         summary = "See what ran, runs and is to run, by job"
-        return [http.Operation("GET", "/v1/timeline", self.show, "runs", summary, "Timeline", params=_ASKED)]
+        return [
+            http.Operation(
+                "GET", "/v1/timeline", self.show, "runs", summary, "Timeline", params=_ASKED, needs=Permission.READ
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         """Past runs and due moments that come, on the rows of the jobs that have most of them. Of more than 3,000 runs,

@@ -37,11 +37,12 @@ class Triggers:
         preview = http.Body("PreviewRequest", {"schedule": "0 9 * * MON", "count": 3})
         return [
             op("GET", of_job, self.list_job_triggers, "triggers", "List the triggers of a job", "TriggerPage",
-               params=of_any[1:]),
+               params=of_any[1:], needs=Permission.READ),
             op("POST", of_job, self.add_trigger, "triggers", "Add a trigger to a job", "Trigger", 201, body=document,
                errors=(409,), needs=Permission.WRITE),
-            op("GET", "/v1/triggers", self.list_triggers, "triggers", "List triggers", "TriggerPage", params=of_any),
-            op("GET", trigger, self.get_trigger, "triggers", "Read a trigger", "Trigger"),
+            op("GET", "/v1/triggers", self.list_triggers, "triggers", "List triggers", "TriggerPage", params=of_any,
+               needs=Permission.READ),
+            op("GET", trigger, self.get_trigger, "triggers", "Read a trigger", "Trigger", needs=Permission.READ),
             op("PUT", trigger, self.replace_trigger, "triggers", "Replace a trigger", "Trigger", body=document,
                errors=(409,), needs=Permission.WRITE),
             op("PATCH", trigger, self.patch_trigger, "triggers", "Change parts of a trigger", "Trigger", body=patch,

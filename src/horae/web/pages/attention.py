@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
+from horae.core.insight.shortages import Shortage
 from horae.core.members import is_for
-from horae.core.model import SECOND, Moment, NodeState, Run, RunFilter, State
+from horae.core.model import SECOND, Job, Moment, NodeState, State
 from horae.service import Services
+from horae.service.jobs.signals import approval_of
 from horae.web import render
-from horae.web.pages.words import plain
+from horae.web.pages.words import count, day, plain
 
 FAILED = (State.FAILED, State.TIMED_OUT)
 LOOK_BACK = 7 * 86_400 * SECOND  # for failures
-LOOKED_AT = 200  # runs of a kind
+LOOKED_AT = 500  # jobs of which a run failed
 LATE = 60 * SECOND  # a run that nobody has begun
 LONG = 3600 * SECOND  # a run that waits for something
 MEANT_TO_WAIT = ("later", "signal", "snoozed", "children")
+STEP = 10 * SECOND  # to which moments in links are rounded
+AHEAD = 12.0  # hours of the forecast
+SHORTAGES = 3
 SHOWN = 8  # of a kind
 
 
@@ -34,21 +38,24 @@ class Attention:
         self._jobs = services.jobs
         self._insight = services.insight
         self._alerts = services.alerts
+        self._forecasting = services.forecasting
 
-    async def read(self, org: int | None) -> list[Item]:
+    async def read(self, org: int | None, zone: str) -> list[Item]:
         now = await self._jobs.now()
         return [
             *await self._nodes(org),
             *await self._failing(org, now),
-            *await self._waiting(org, now),
+            *await self._late(org, now),
+            *await self._short(org, zone),
+            *await self._asked(org),
+            *await self._held(org, now),
             *await self._told(org),
         ]
 
     async def _failing(self, org: int | None, now: Moment) -> list[Item]:
         """Jobs whose latest run failed: those that have recovered need nobody."""
-        where = RunFilter(states=FAILED, due_from=now - LOOK_BACK, org=org)
-        runs: Sequence[Run] = (await self._jobs.list_runs(where, None, LOOKED_AT)).items
-        standing = await self._jobs.standing(list({run.job_id: None for run in runs}))
+        found = (await self._jobs.glances.failing(now - LOOK_BACK, org))[:LOOKED_AT]
+        standing = await self._jobs.standing([job_id for job_id, _ in found])
         bad = [one.ended for one in standing.values() if one.ended is not None and one.ended.state in FAILED]
         jobs = {job.id: job for job in await self._jobs.get_many([run.job_id for run in bad])}
         bad = [run for run in bad if run.job_id in jobs and jobs[run.job_id].deleted_at is None]
@@ -58,30 +65,49 @@ class Attention:
             for run in sorted(bad, key=lambda each: -each.id)
         ]  # fmt: skip
         more = len(items) - SHOWN
-        rest = [Item("bad", f"{more} more jobs failed last", "", "/jobs?state=failing")] if more > 0 else []
-        return items[:SHOWN] + rest
+        many = f"{more}{'+' if len(found) == LOOKED_AT else ''} more jobs failed last"
+        return items[:SHOWN] + ([Item("bad", many, "", "/jobs?state=failing")] if more > 0 else [])
 
-    async def _waiting(self, org: int | None, now: Moment) -> list[Item]:
-        live = (
-            await self._jobs.list_runs(RunFilter(states=(State.QUEUED, State.BLOCKED), org=org), None, LOOKED_AT)
-        ).items
-        late = [run for run in live if run.state is State.QUEUED and run.due_at < now - LATE]
-        found = []
-        if late:
-            oldest = min(late, key=lambda run: run.due_at)
-            text = "no agent has taken them; the oldest says why"
-            found.append(
-                Item("bad", f"{_runs(len(late))} late", text, f"/runs/{oldest.id}", render.stamp(oldest.due_at))
-            )
-        held: dict[str, list[Run]] = {}
-        for run in live:
-            if run.state is State.BLOCKED and run.reason not in MEANT_TO_WAIT and run.created_at < now - LONG:
-                held.setdefault(run.reason, []).append(run)
-        for reason, runs in held.items():
-            oldest = min(runs, key=lambda run: run.created_at)
-            title = f"{_runs(len(runs))} blocked for long: {plain(reason)}"
-            found.append(Item("wait", title, "", f"/runs/{oldest.id}", render.stamp(oldest.created_at)))
-        return found
+    async def _late(self, org: int | None, now: Moment) -> list[Item]:
+        before = (now - LATE) // STEP * STEP
+        late = await self._jobs.glances.late(before, org)
+        if late.run_id is None:
+            return []
+        where = f"/runs?state=queued&until={render.stamp(before)}" if late.number > 1 else f"/runs/{late.run_id}"
+        title = f"{_runs(late.number, is_cut=late.is_cut)} late"
+        text = "no agent has taken them; the page of each says why"
+        return [Item("bad", title, text, where, render.when(late.due_at))]
+
+    async def _held(self, org: int | None, now: Moment) -> list[Item]:
+        before = (now - LONG) // STEP * STEP
+        held, is_cut = await self._jobs.glances.held(before, org)
+        return [
+            Item("wait", f"{_runs(one.number, is_cut=is_cut)} blocked for long: {plain(one.reason)}", "",
+                 f"/runs?state=blocked&until={render.stamp(before)}" if one.number > 1 else f"/runs/{one.run_id}",
+                 render.when(one.created_at))
+            for one in held
+            if one.number and one.reason not in MEANT_TO_WAIT
+        ]  # fmt: skip
+
+    async def _short(self, org: int | None, zone: str) -> list[Item]:
+        """Where places run out, by the forecast; until there is one, nobody knows."""
+        foretold = await self._forecasting.look(hours=AHEAD, org=org, limit=0)
+        return [] if foretold is None else [_shortage(one, zone) for one in foretold.shortages[:SHORTAGES]]
+
+    async def _asked(self, org: int | None) -> list[Item]:
+        """What waits for somebody to say yes."""
+        asked = await self._jobs.signals.list_asked(org)
+        ids = [run.parent_id or run.id for run, _ in asked[:SHOWN]]
+        names = await self._insight.job_names(job.id for _, job in asked[:SHOWN])
+        items = [
+            Item("wait", f"{names.get(job.id, job.name)} waits for an approval", _asked_whom(job), f"/runs/{run_id}",
+                 render.when(run.created_at))
+            for run_id, (run, job) in zip(ids, asked, strict=False)
+        ]  # fmt: skip
+        more = len(asked) - SHOWN
+        return items + (
+            [Item("wait", f"{more} more wait for an approval", "", "/runs?state=blocked")] if more > 0 else []
+        )
 
     async def _nodes(self, org: int | None) -> list[Item]:
         nodes = [node for node in await self._insight.nodes() if is_for(node, org)]
@@ -115,5 +141,20 @@ class Attention:
         ]
 
 
-def _runs(number: int) -> str:
-    return "1 run is" if number == 1 else f"{number} runs are"
+def _runs(number: int, *, is_cut: bool) -> str:
+    return "1 run is" if number == 1 and not is_cut else f"{count(number)}{'+' if is_cut else ''} runs are"
+
+
+def _shortage(one: Shortage, zone: str) -> Item:
+    at = render.stamp(one.start_at)
+    what = {"slots": "Slots for ", "queue": "Queue ", "limit": "Limit "}[one.what] + one.name
+    there = one.rate if one.capacity is None else count(one.capacity)
+    title = f"{what} {'run' if one.what == 'slots' else 'runs'} out at {day(at, zone)[4:]}"
+    return Item("wait", title, f"{count(round(one.wanted))} wanted, {there} there", "/forecast", at)
+
+
+def _asked_whom(job: Job) -> str:
+    asked = approval_of(job) or {}
+    return " · ".join(
+        text for text in (asked.get("message", ""), f"{', '.join(asked.get('by', []))} may decide") if text
+    )

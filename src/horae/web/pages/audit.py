@@ -8,11 +8,12 @@ from urllib.parse import quote, urlencode
 
 from horae import schemas
 from horae.core.audit import AuditFilter, Outcome
+from horae.core.identity import EVERYWHERE, Principal
 from horae.core.rights import may
 from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http, openapi, params
-from horae.web.native.audit import shown
+from horae.web.native.audit import OF, shown
 from horae.web.pages import filters
 from horae.web.pages.shell import HTML, Shell
 
@@ -22,6 +23,7 @@ KINDS = (
     "user",
 )  # fmt: skip
 _ASKED = (
+    filters.optional(OF),
     *(
         filters.optional(params.text(name, what, 200))
         for name, what in (
@@ -56,7 +58,7 @@ class Told(NamedTuple):
 
 class AuditPage:
     def __init__(self, services: Services, api: openapi.Api, shell: Shell) -> None:
-        self._audit, self._jobs = services.audit, services.jobs
+        self._audit, self._jobs, self._users = services.audit, services.jobs, services.users
         self._api = api
         self._shell = shell
 
@@ -69,11 +71,11 @@ class AuditPage:
     async def show(self, request: http.Request) -> http.Answer:
         args, now, zone = request.args, await self._jobs.now(), self._shell.zone_of(request)
         since, until = (filters.moment_of(args[name], now, zone) for name in ("since", "until"))
+        who = http.principal(request)
         where = AuditFilter(
-            http.principal(request).bound_to, args["who"], args["action"], args["kind"], args["id"],
+            await self._users.audited(args["org"], who), args["who"], args["action"], args["kind"], args["id"],
             args["outcome"][0] if args["outcome"] else None, since, until,
         )  # fmt: skip
-        who = http.principal(request)
         hidden = frozenset(kind for kind, needed in _NEEDED.items() if not may(who, needed))
         page = await self._audit.page(where, args["cursor"], SHOWN)
         asked = {**args, "outcome": args["outcome"][0] if args["outcome"] else None}
@@ -82,8 +84,15 @@ class AuditPage:
             outcomes=list(Outcome), kinds=KINDS, spans=list(filters.AGO),
             filtered=any(value for name, value in args.items() if name != "cursor"),
             older=None if page.cursor is None else _address(asked, cursor=page.cursor),
+            organisations=await self._organisations(who), is_bound=who.bound_to is not None,
             narrowed=lambda **more: _address(asked, cursor=None, **more),
         )  # fmt: skip
+
+    async def _organisations(self, who: Principal) -> dict[str, str]:
+        """Number → name of those whose rows may be looked at; none where there is nothing to choose."""
+        found = await self._users.list_organisations(who) if await self._users.runs_installation(who) else []
+        names = {str(org.id): org.name for org in found if org.id != EVERYWHERE}
+        return names if len(names) > 1 else {}
 
     def _told(self, row: schemas.AuditRow, hidden: frozenset[str]) -> Told:
         method, _, path = row.operation.partition(" ")

@@ -8,7 +8,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from horae import schemas
+from horae.core.insight import timeline
 from horae.core.insight.baselines import Expected
+from horae.core.model import Moment
 from horae.core.time import moments
 from horae.web.pages.words import day, plain, span
 
@@ -133,15 +135,15 @@ _LANES = 8
 
 
 def line(
-    past: Sequence[schemas.Run],
+    past: Sequence[timeline.Mark],
     due: Sequence[schemas.Trigger],
     names: Mapping[str, str],
-    at: str,
+    now: Moment,
     minutes: int,
     zone: str,
 ) -> Line:
     """Runs on the left, moments that come on the right. Lanes keep those apart that lie over each other."""
-    now, half = moments.parse_moment(at), minutes * 60_000_000
+    half = minutes * 60_000_000
     ends = [-1.0] * _LANES
     marks: list[Mark] = []
     rows: list[tuple[str, str, str]] = []
@@ -155,19 +157,12 @@ def line(
         marks.append(Mark(start, 4 + lane * 12, round(max(4, end - start), 1), look, title, href))
 
     for run in sorted(past, key=lambda one: one.started_at or one.due_at):
-        begin = moments.parse_moment(run.started_at or run.due_at)
-        end = now if run.finished_at is None else moments.parse_moment(run.finished_at)
+        begin, end = run.started_at or run.due_at, run.finished_at or now
         if end < now - half:
             continue
-        name = names.get(str(run.job_id), f"job {run.job_id}")
-        put(
-            max(0, x_of(begin)),
-            min(500, x_of(end)),
-            run.state,
-            f"{name} #{run.id}, {plain(run.state)}",
-            f"/runs/{run.id}",
-        )
-        rows.append((day(run.started_at or run.due_at, zone), name, plain(run.state)))
+        name, said = names.get(str(run.job_id), f"job {run.job_id}"), plain(run.state.word)
+        put(max(0, x_of(begin)), min(500, x_of(end)), run.state.word, f"{name} #{run.id}, {said}", f"/runs/{run.id}")
+        rows.append((day(moments.format_moment(begin), zone), name, said))
     for one in due:
         if one.next_at is None or not now <= (moment := moments.parse_moment(one.next_at)) < now + half:
             continue

@@ -26,7 +26,11 @@ class ClusterPage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/cluster", self.show, "pages", "The page of the cluster", HTML)]
+        return [
+            http.Operation(
+                "GET", "/cluster", self.show, "pages", "The page of the cluster", HTML, needs=Permission.READ
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         segments = await self._insight.segments()

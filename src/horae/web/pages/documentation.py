@@ -9,6 +9,7 @@ from typing import Any
 from horae.core import model
 from horae.core.insight.why.codes import CODES as EXPLAINED
 from horae.core.insight.why.codes import PAGE
+from horae.core.roles import Permission
 from horae.errors import CODES
 from horae.web import http, openapi
 from horae.web.pages.shell import HTML, Drawn, Shell
@@ -25,9 +26,17 @@ class Documentation:
     def operations(self) -> list[http.Operation]:
         op = http.Operation
         return [
-            op("GET", "/docs", self.docs, "pages", "This documentation", HTML),
-            op("GET", PAGE, self.explain, "pages", "What explanations mean", HTML),
-            op("GET", "/openapi.json", self.openapi, "pages", "The OpenAPI document", "application/json"),
+            op("GET", "/docs", self.docs, "pages", "This documentation", HTML, needs=Permission.READ),
+            op("GET", PAGE, self.explain, "pages", "What explanations mean", HTML, needs=Permission.READ),
+            op(
+                "GET",
+                "/openapi.json",
+                self.openapi,
+                "pages",
+                "The OpenAPI document",
+                "application/json",
+                needs=Permission.READ,
+            ),
         ]
 
     async def docs(self, request: http.Request) -> http.Answer:

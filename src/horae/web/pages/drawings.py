@@ -3,8 +3,9 @@ like say the sheets."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 from horae.core.workflows.picture import Box, Line, Picture
 from horae.web.pages.words import MARKS
@@ -24,6 +25,7 @@ class Shape(NamedTuple):
     title: str
     under: str
     whole: str  # all of it, for who points at it or cannot see it
+    href: str | None = None  # what it stands for
 
 
 class Stroke(NamedTuple):
@@ -31,25 +33,63 @@ class Stroke(NamedTuple):
     on: str
 
 
+class Listed(NamedTuple):
+    """A box as a row of the table behind the picture."""
+
+    name: str
+    about: str  # its kind, or on what it waits
+    state: str  # words; of a workflow that does not run, none
+    needs: str
+    href: str | None
+    link: str  # what the link says
+
+
 class Drawing(NamedTuple):
     width: int
     height: int
     shapes: list[Shape]
     strokes: list[Stroke]
+    rows: list[Listed]
+    is_run: bool = False
     box_width: int = _WIDTH
     box_height: int = _HEIGHT
 
 
-def draw(drawn: Picture, asking: Collection[str] = (), *, is_run: bool) -> Drawing:
-    """Draw a run of a workflow, or the workflow itself. Tasks that are `asking` wait for somebody's decision."""
+class TaskRuns(NamedTuple):
+    """Where the runs of the tasks of a run are."""
+
+    parent_id: int
+    newest: Mapping[str, int]  # by task
+
+    def href(self, box: Box) -> str | None:
+        """Return the page of its run, or of its runs; None while it has none."""
+        if box.task not in self.newest:
+            return None
+        if not box.is_fan_out:
+            return f"/runs/{self.newest[box.task]}"
+        return "/runs?" + urlencode({"parent": self.parent_id, "task": box.task})
+
+
+def draw(drawn: Picture, asking: Collection[str] = (), runs: TaskRuns | None = None) -> Drawing:
+    """Draw a run of a workflow, with the `runs` of its tasks, or the workflow itself. Tasks that are `asking` wait for
+    somebody's decision."""
     width = drawn.layers * (_WIDTH + _APART) - _APART + 2
     height = drawn.lanes * (_HEIGHT + _BELOW) - _BELOW + 2
     return Drawing(
         width,
         height,
-        [_shape(box, is_run=is_run, is_asking=box.task in asking) for box in drawn.boxes],
+        [_shape(box, runs, is_asking=box.task in asking) for box in drawn.boxes],
         [_stroke(line) for line in drawn.lines],
+        [_listed(box, drawn, runs) for box in drawn.boxes],
+        is_run=runs is not None,
     )
+
+
+def _listed(box: Box, drawn: Picture, runs: TaskRuns | None) -> Listed:
+    needs = ", ".join(f"{line.start} ({line.on})" for line in drawn.lines if line.end == box.task)
+    href = None if runs is None else runs.href(box)
+    link = "its runs" if box.is_fan_out or href is None else f"#{href.rpartition('/')[2]}"
+    return Listed(box.title, box.about, "" if runs is None else _words(box), needs or "–", href, link)
 
 
 class Neighbour(NamedTuple):
@@ -61,29 +101,25 @@ class Neighbour(NamedTuple):
     on: str  # success, failure, end
 
 
-class Dependencies(NamedTuple):
-    """Jobs before a job, the job itself, and those after it."""
-
-    drawing: Drawing
-    pages: list[str | None]  # of each shape
-
-
-def draw_dependencies(before: Sequence[Neighbour], name: str, after: Sequence[Neighbour]) -> Dependencies:
+def draw_dependencies(before: Sequence[Neighbour], name: str, after: Sequence[Neighbour]) -> Drawing:
     """Draw a job between those before and those after it: three layers, in the middle of which it stands."""
     lanes = max(1, len(before), len(after))
     own, first = _place(0, 1, lanes), 1 if before else 0
     shapes, strokes = [_job_shape(_left(first), own, name, "this job")], []
     for number, it in enumerate(before):
         y = _place(number, len(before), lanes)
-        shapes.append(_job_shape(_left(0), y, it.name, it.about))
+        shapes.append(_job_shape(_left(0), y, it.name, it.about, f"/jobs/{it.job_id}"))
         strokes.append(_bend(_left(0) + _WIDTH, y, own, it.on))
     for number, it in enumerate(after):
         y = _place(number, len(after), lanes)
-        shapes.append(_job_shape(_left(first + 1), y, it.name, it.about))
+        shapes.append(_job_shape(_left(first + 1), y, it.name, it.about, f"/jobs/{it.job_id}"))
         strokes.append(_bend(_left(first) + _WIDTH, own, y, it.on))
     width = (1 + bool(before) + bool(after)) * (_WIDTH + _APART) - _APART + 2
-    drawing = Drawing(width, lanes * (_HEIGHT + _BELOW) - _BELOW + 2, shapes, strokes)
-    return Dependencies(drawing, [None, *(f"/jobs/{it.job_id}" for it in (*before, *after))])
+    rows = [
+        *(Listed(it.name, f"before, {it.about}", "", "–", f"/jobs/{it.job_id}", it.name) for it in before),
+        *(Listed(it.name, f"after, {it.about}", "", name, f"/jobs/{it.job_id}", it.name) for it in after),
+    ]
+    return Drawing(width, lanes * (_HEIGHT + _BELOW) - _BELOW + 2, shapes, strokes, rows)
 
 
 def _place(number: int, of: int, lanes: int) -> int:
@@ -91,9 +127,9 @@ def _place(number: int, of: int, lanes: int) -> int:
     return round(1 + (number + (lanes - of) / 2) * (_HEIGHT + _BELOW))
 
 
-def _job_shape(x: int, y: int, name: str, about: str) -> Shape:
+def _job_shape(x: int, y: int, name: str, about: str, href: str | None = None) -> Shape:
     title = name if len(name) <= _MOST else f"{name[: _MOST - 1]}…"
-    return Shape(x, y, "", "□", title, about, f"{name}: {about}")
+    return Shape(x, y, "", "□", title, about, f"{name}: {about}", href)
 
 
 def _bend(x: int, start: int, end: int, on: str) -> Stroke:
@@ -110,15 +146,16 @@ def _middle(lane: int) -> int:
     return 1 + lane * (_HEIGHT + _BELOW) + _HEIGHT // 2
 
 
-def _shape(box: Box, *, is_run: bool, is_asking: bool) -> Shape:
+def _shape(box: Box, runs: TaskRuns | None, *, is_asking: bool) -> Shape:
     title = box.title if len(box.title) <= _MOST else f"{box.title[: _MOST - 1]}…"
     at = _left(box.layer), _middle(box.lane) - _HEIGHT // 2
-    if not is_run:
+    if runs is None:
         return Shape(*at, "", "□", title, box.about, f"{box.title}: {box.about}")
     under = _counts(box) if box.is_fan_out and box.counts else f"{box.state.replace('_', ' ')} · {box.about}"
     if is_asking and not box.is_fan_out:
         under = "waits for an approval"
-    return Shape(*at, box.state, MARKS.get(box.state, "·"), title, under, f"{box.title}: {box.about}, {_words(box)}")
+    whole = f"{box.title}: {box.about}, {_words(box)}"
+    return Shape(*at, box.state, MARKS.get(box.state, "·"), title, under, whole, runs.href(box))
 
 
 def _counts(box: Box) -> str:

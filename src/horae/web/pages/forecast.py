@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from horae.core.insight.forecast import Bucket, Forecast, Shortage
 from horae.core.model import SECOND, Moment
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.service.insight.forecasting import BY
 from horae.web import http, render
@@ -42,7 +43,18 @@ class ForecastPage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/forecast", self.show, "pages", "The page of the forecast", HTML, params=_ASKED)]
+        return [
+            http.Operation(
+                "GET",
+                "/forecast",
+                self.show,
+                "pages",
+                "The page of the forecast",
+                HTML,
+                params=_ASKED,
+                needs=Permission.READ,
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         args, zone = request.args, self._shell.zone_of(request)

@@ -7,12 +7,13 @@ from typing import NamedTuple
 from horae import schemas
 from horae.core import model
 from horae.core.policy.listening import followed_ids
+from horae.core.roles import Permission
 from horae.core.workflows.picture import picture
 from horae.errors import Error
 from horae.service import Services
 from horae.web import http, params, render
 from horae.web.pages.charts import heat, trend
-from horae.web.pages.drawings import Dependencies, Neighbour, draw, draw_dependencies
+from horae.web.pages.drawings import Drawing, Neighbour, draw, draw_dependencies
 from horae.web.pages.shell import HTML, Shell
 
 LATEST = 60  # runs that the trend shows
@@ -40,7 +41,7 @@ class JobPage:
     def operations(self) -> list[http.Operation]:
         return [
             http.Operation("GET", "/jobs/{job_id}", self.show, "pages", "The page of one job", HTML,
-                           params=(params.CURSOR,)),
+                           params=(params.CURSOR,), needs=Permission.READ),
         ]  # fmt: skip
 
     async def show(self, request: http.Request) -> http.Answer:
@@ -51,7 +52,7 @@ class JobPage:
         latest = (await self._jobs.standing([job.id]))[job.id].latest
         return await self._shell.page_of(
             job, request, "job.html", job=render.job(job), runs=runs, listed=LISTED,
-            drawing=draw(picture(job.spec), is_run=False) if "tasks" in job.spec else None,
+            drawing=draw(picture(job.spec)) if "tasks" in job.spec else None,
             why=(await self._explaining.of_job(job)).sentences, heat=heat([render.day(it) for it in days]),
             trend=trend(runs, await self._forecasting.expected(job.id)),
             whens=[self._when(one) for one in job.triggers], neighbours=await self._neighbours(job),
@@ -59,7 +60,7 @@ class JobPage:
             cursor=page.cursor, is_first=request.args["cursor"] is None,
         )  # fmt: skip
 
-    async def _neighbours(self, job: model.Job) -> Dependencies | None:
+    async def _neighbours(self, job: model.Job) -> Drawing | None:
         """Jobs before and after this one; None: it stands alone."""
         before = await self._jobs.get_many(followed_ids(job)[:NEIGHBOURS])
         after = (await self._jobs.following.followers_of(job))[:NEIGHBOURS]

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from horae import schemas
 from horae.core.definitions import Sort
 from horae.core.model import Found, Job, JobFilter, LatestRun, Phase, Run, State
+from horae.core.roles import Permission
 from horae.errors import Invalid
 from horae.service import Services
 from horae.service.jobs.glances import FATES
@@ -78,7 +79,11 @@ class JobsPage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/jobs", self.show, "pages", "The list of jobs", HTML, params=_ASKED)]
+        return [
+            http.Operation(
+                "GET", "/jobs", self.show, "pages", "The list of jobs", HTML, params=_ASKED, needs=Permission.READ
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         asked = request.args

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from horae import schemas
-from horae.core.model import RunFilter
+from horae.core.insight.activity import Activity
+from horae.core.insight.arrivals import Window
+from horae.core.insight.timeline import Mark
+from horae.core.model import SECOND, Run
+from horae.core.roles import Permission
 from horae.core.time import moments
 from horae.service import Services
 from horae.web import http, render
@@ -18,10 +21,12 @@ from horae.web.pages.charts import bars, line
 from horae.web.pages.shell import HTML, Drawn, Shell
 from horae.web.pages.words import count, day, span
 
-PAST = 400  # runs that the pictures show
-BUCKETS = 24
+MOST_DRAWN = 400  # runs that the line shows,
+MOST_RUNNING = 200  # and of these, that go on
+PARTS = 24
 SECONDS = 2.0  # for which one look serves all who watch
-WIDEST, NARROWEST = 180, 10  # minutes to each side of now
+MINUTE = 60 * SECOND
+REACHES = (180, 60, 30, 10)  # minutes to each side of now
 
 
 class Seen(NamedTuple):
@@ -43,7 +48,7 @@ class OverviewPage:
         self._looking = asyncio.Lock()
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/", self.show, "pages", "The overview page", HTML)]
+        return [http.Operation("GET", "/", self.show, "pages", "The overview page", HTML, needs=Permission.READ)]
 
     async def show(self, request: http.Request) -> http.Answer:
         """Everybody who sees the same is served by one look, however many have the page open."""
@@ -59,56 +64,61 @@ class OverviewPage:
 
     async def _look(self, org: int | None, zone: str) -> dict[str, Any]:
         overview = await self._cluster.read_overview(org)
-        runs = (await self._jobs.list_runs(RunFilter(org=org), None, PAST)).items
-        past = [render.run(run) for run in runs if run.started_at is not None]
-        names = {
-            **overview.names,
-            **{str(key): name for key, name in (await self._insight.job_names(run.job_id for run in runs)).items()},
-        }
-        at = self._shell.now()
-        minutes = _minutes(past, at)
+        now, minutes = await self._jobs.now(), await self._minutes()
+        window = Window(now - minutes * MINUTE, now)
+        activity = await self._jobs.glances.activity(window, PARTS, org)
+        begun = _begun(activity, await self._jobs.glances.running(org, MOST_RUNNING))
+        drawn = _some(begun, MOST_DRAWN)
+        named = await self._insight.job_names({mark.job_id for mark in drawn})
+        names = {**overview.names, **{str(job_id): name for job_id, name in named.items()}}
         return {
-            "seen": overview, "attention": await self._attention.read(org), "warnings": self._insight.warnings,
-            "names": names, "minutes": minutes,
-            "line": line(past, overview.due, names, at, minutes, zone),
+            "seen": overview, "attention": await self._attention.read(org, zone), "warnings": self._insight.warnings,
+            "names": names, "minutes": minutes, "is_whole": activity.is_whole and len(drawn) == len(begun),
+            "line": line(drawn, overview.due, names, now, minutes, zone),
             "running": [run for run in overview.live if run.state == "running"],
             "waiting": [run for run in overview.live if run.state != "running"],
-            "done": bars(_ended(past, at, minutes, zone), count), "late": bars(_late(past, at, minutes, zone), span),
+            "done": bars(_ended(activity, zone), count), "late": bars(_late(activity, zone), span),
+            "oldest": _just_after(overview.census.oldest_queued_at),
         }  # fmt: skip
 
-
-def _minutes(past: list[schemas.Run], at: str) -> int:
-    """Return how far the pictures reach: as far back as the runs that were read, within bounds."""
-    oldest = min((run.started_at or at for run in past), default=at)
-    far = (moments.parse_moment(at) - moments.parse_moment(oldest)) // 60_000_000 + 1
-    return WIDEST if len(past) < PAST // 2 else max(NARROWEST, min(WIDEST, far))
-
-
-def _places(past: list[schemas.Run], at: str, minutes: int, field: str) -> list[tuple[int, schemas.Run]]:
-    now, step = moments.parse_moment(at), minutes * 60_000_000 // BUCKETS
-    found = [
-        (BUCKETS - 1 - (now - moments.parse_moment(moment)) // step, run)
-        for run in past
-        if (moment := getattr(run, field)) is not None
-    ]
-    return [(min(place, BUCKETS - 1), run) for place, run in found if place >= 0]
+    async def _minutes(self) -> int:
+        """Return how far the pictures reach to each side: as far as the line can show each run, if that is far
+        enough to see anything."""
+        now = await self._jobs.now()
+        made = await self._jobs.glances.made_since([now - minutes * MINUTE for minutes in REACHES])
+        return next((reach for reach, number in zip(REACHES, made, strict=True) if number <= MOST_DRAWN), REACHES[-1])
 
 
-def _starts(at: str, minutes: int, zone: str) -> list[str]:
-    now, step = moments.parse_moment(at), minutes * 60_000_000 // BUCKETS
-    return [day(moments.format_moment(now - step * (BUCKETS - place)), zone) for place in range(BUCKETS)]
+def _just_after(moment: str | None) -> str | None:
+    return None if moment is None else moments.format_moment(moments.parse_moment(moment) + 1)
 
 
-def _ended(past: list[schemas.Run], at: str, minutes: int, zone: str) -> list[tuple[str, Any, Any]]:
-    placed = _places(past, at, minutes, "finished_at")
-    total = Counter(place for place, _ in placed)
-    bad = Counter(place for place, run in placed if run.state in ("failed", "timed_out"))
-    return [(when, total[place], bad[place]) for place, when in enumerate(_starts(at, minutes, zone))]
+def _begun(activity: Activity, running: Sequence[Run]) -> list[Mark]:
+    """Return the runs that have begun, the newest first: those that run, and those that were looked at."""
+    marks = {mark.id: mark for mark in activity.marks if mark.started_at is not None}
+    for run in running:
+        marks.setdefault(run.id, Mark(run.id, run.job_id, run.state, run.due_at, run.started_at, None))
+    return sorted(marks.values(), key=lambda mark: -mark.id)
 
 
-def _late(past: list[schemas.Run], at: str, minutes: int, zone: str) -> list[tuple[str, Any, Any]]:
-    """The worst of each stretch."""
-    worst: dict[int, float] = {}
-    for place, run in _places(past, at, minutes, "started_at"):
-        worst[place] = max(worst.get(place, 0), run.late_ms or 0)
-    return [(when, worst.get(place, 0), 0) for place, when in enumerate(_starts(at, minutes, zone))]
+def _some(marks: Sequence[Mark], most: int) -> list[Mark]:
+    """Return all, or as many from everywhere among them."""
+    return [marks[place * len(marks) // most] for place in range(most)] if len(marks) > most else list(marks)
+
+
+def _starts(window: Window, parts: int, zone: str) -> list[str]:
+    length = window.end - window.start
+    return [day(render.stamp(window.start + length * part // parts), zone) for part in range(parts)]
+
+
+def _ended(activity: Activity, zone: str) -> list[tuple[str, Any, Any]]:
+    counted = zip(_starts(activity.window, PARTS, zone), activity.ended, activity.bad, strict=True)
+    return [(when, round(ended), round(bad)) for when, ended, bad in counted]
+
+
+def _late(activity: Activity, zone: str) -> list[tuple[str, Any, Any]]:
+    """The worst of each part."""
+    return [
+        (when, late / 1000, 0)
+        for when, late in zip(_starts(activity.window, PARTS, zone), activity.late, strict=True)
+    ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from horae import schemas
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http
 
@@ -21,7 +22,8 @@ class Process:
             op("GET", "/healthz", self.healthz, "process", "Whether the process is alive", "Health", is_open=True),
             op("GET", "/readyz", self.readyz, "process", "Whether it can do its work", "Readiness",
                also={503: "Readiness"}, is_open=True),
-            op("GET", "/metrics", self.metrics, "process", "Measurements for Prometheus", "text/plain"),
+            op("GET", "/metrics", self.metrics, "process", "Measurements for Prometheus", "text/plain",
+               needs=Permission.READ),
         ]  # fmt: skip
 
     async def healthz(self, request: http.Request) -> http.Answer:

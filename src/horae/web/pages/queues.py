@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from horae.core.policy.queues import Figures
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http
 from horae.web.native.limits import shown_limit
@@ -19,7 +20,7 @@ class QueuesPage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/queues", self.show, "pages", "The page of queues", HTML)]
+        return [http.Operation("GET", "/queues", self.show, "pages", "The page of queues", HTML, needs=Permission.READ)]
 
     async def show(self, request: http.Request) -> http.Answer:
         now, org = await self._jobs.queues.now(), http.principal(request).bound_to

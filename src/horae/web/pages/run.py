@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from horae.core import model
 from horae.core.roles import Permission
-from horae.core.workflows.picture import picture
+from horae.core.workflows.picture import TaskTally, picture
 from horae.core.workflows.progress import split_label
 from horae.service import Services
 from horae.service.insight.views import artifacts_of
 from horae.service.jobs.signals import approval_of
 from horae.web import http, params, render
 from horae.web.native.signals import decider
-from horae.web.pages.drawings import draw
+from horae.web.pages.drawings import Drawing, TaskRuns, draw
 from horae.web.pages.shell import HTML, Shell
 from horae.web.pages.waterfall import waterfall
 
@@ -28,6 +29,10 @@ def _text(value: Any) -> str:
         return ""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
+
+
+def _drawn(run_id: int, spec: model.Json, tally: TaskTally, asking: Collection[str]) -> Drawing:
+    return draw(picture(spec, tally.counts), asking, TaskRuns(run_id, tally.runs))
 
 
 class Tests(NamedTuple):
@@ -75,14 +80,25 @@ class RunPage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/runs/{run_id}", self.show, "pages", "The page of one run", HTML, params=_ASKED)]
+        return [
+            http.Operation(
+                "GET",
+                "/runs/{run_id}",
+                self.show,
+                "pages",
+                "The page of one run",
+                HTML,
+                params=_ASKED,
+                needs=Permission.READ,
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         run = await self._jobs.limits.explain(await self._jobs.get_run(request.path_id("run_id")))
         job, workflow = await self._jobs.get(run.job_id), await self._jobs.tasks.of_run(run)
         questions = await self._questions(request, run) if run.state is model.State.BLOCKED else []
         asking = {split_label(question.task)[0] for question in questions if question.task}
-        drawing = None if workflow is None else draw(picture(workflow[0], workflow[1].counts), asking, is_run=True)
+        drawing = None if workflow is None else _drawn(run.id, *workflow, asking)
         why = (await self._explaining.of_run(run)).sentences
         seen, tried = render.run(run), [render.attempt(it) for it in await self._jobs.list_attempts(run.id)]
         last = max([run.attempt, *(it.attempt for it in tried)])

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from horae.core import model
+from horae.core.roles import Permission
 from horae.service import Services
 from horae.web import http, params, render
 from horae.web.pages import filters
@@ -14,14 +15,15 @@ from horae.web.pages.shell import HTML, Shell
 
 SHOWN = 50
 _STATES = params.words("state", "States.", {each.word: each for each in model.State})
-_ASKED = (
+ASKED = (
     replace(filters.optional(_STATES), many=True),
     filters.optional(params.identity("job", "Runs of one job.")),
+    filters.optional(params.identity("parent", "Tasks of one run of a workflow.")),
     *(
         filters.optional(params.text(name, what, 200))
         for name, what in (
             ("name", "A part of the name of the job."), ("owner", "Of the job."), ("node", "That runs or ran it."),
-            ("queue", "In which it waits or runs."),
+            ("queue", "In which it waits or runs."), ("task", "Its name in the workflow, with all items."),
         )
     ),
     filters.since("since", "Due since."),
@@ -37,7 +39,11 @@ class RunsPage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/runs", self.show, "pages", "The page of runs", HTML, params=_ASKED)]
+        return [
+            http.Operation(
+                "GET", "/runs", self.show, "pages", "The page of runs", HTML, params=ASKED, needs=Permission.READ
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         args, now = request.args, await self._jobs.now()
@@ -49,6 +55,7 @@ class RunsPage:
             job_id=args["job"], states=args["state"], due_from=due[0], due_until=due[1],
             org=http.principal(request).bound_to, name=args["name"], owner=args["owner"],
             nodes=(args["node"],) if args["node"] else (), queue_id=queue_id,
+            parent_id=args["parent"], task=args["task"], tasks=args["task"] is not None,
         )  # fmt: skip
         page = await self._jobs.list_runs(where, args["cursor"], SHOWN)
         names = await self._insight.job_names(run.job_id for run in page.items)
@@ -76,7 +83,8 @@ def _query(args: dict[str, Any], due: list[int | None]) -> str:
     asked = {
         "state": ",".join(state.word for state in args["state"]), "job_id": args["job"], "name": args["name"],
         "owner": args["owner"], "node": args["node"], "queue": args["queue"], "due_from": render.when(due[0]),
-        "due_until": render.when(due[1]),
+        "due_until": render.when(due[1]), "parent": args["parent"], "task": args["task"],
+        "tasks": "true" if args["task"] else None,
     }  # fmt: skip
     return urlencode({name: value for name, value in asked.items() if value} | {"limit": SHOWN})
 
@@ -84,7 +92,7 @@ def _query(args: dict[str, Any], due: list[int | None]) -> str:
 def _where(args: dict[str, Any], due: list[int | None]) -> dict[str, Any]:
     """Return the same for what is done with all that were found."""
     found = {
-        "job": args["job"], "name": args["name"], "owner": args["owner"], "node": args["node"],
+        "job": args["job"], "name": args["name"], "owner": args["owner"], "node": args["node"], "queue": args["queue"],
         "due_from": render.when(due[0]), "due_until": render.when(due[1]),
         "state": [state.word for state in args["state"]],
     }  # fmt: skip

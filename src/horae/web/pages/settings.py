@@ -15,7 +15,8 @@ from horae.web.pages.shell import HTML, Shell
 
 SHOWN = 200  # of what there may be many of
 WORDS = {
-    Permission.READ: "look at everything of the organisation",
+    Permission.READ: "look at everything of the organisation but logs and files",
+    Permission.LOGS: "read the logs of runs, and the files that they leave",
     Permission.RUN: "run, run again, signal, approve",
     Permission.CANCEL: "cancel runs",
     Permission.PAUSE: "pause and resume jobs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from horae.core.roles import Permission
 from horae.web import http
 from horae.web.pages.shell import HTML, Shell
 from horae.web.pages.words import MARKS
@@ -12,7 +13,11 @@ class StylePage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/style", self.show, "pages", "Every component of the pages", HTML)]
+        return [
+            http.Operation(
+                "GET", "/style", self.show, "pages", "Every component of the pages", HTML, needs=Permission.READ
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         return self._shell.page(request, "style.html", states=list(MARKS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from horae.core import model
+from horae.core.roles import Permission
 from horae.core.workflows.picture import picture
 from horae.service import Services
 from horae.web import http, params, render
@@ -18,7 +19,18 @@ class WorkflowsPage:
         self._shell = shell
 
     def operations(self) -> list[http.Operation]:
-        return [http.Operation("GET", "/workflows", self.show, "pages", "The page of workflows", HTML, params=_ASKED)]
+        return [
+            http.Operation(
+                "GET",
+                "/workflows",
+                self.show,
+                "pages",
+                "The page of workflows",
+                HTML,
+                params=_ASKED,
+                needs=Permission.READ,
+            )
+        ]
 
     async def show(self, request: http.Request) -> http.Answer:
         where = model.JobFilter(org=http.principal(request).bound_to, kind="workflow")

@@ -101,7 +101,7 @@ class WritingPages:
         """A part of a page; it is empty for a job that has no tasks."""
         deeds.note(is_void=True)
         spec = parse_job(await request.document()).spec
-        drawing = draw(picture(spec), is_run=False) if "tasks" in spec else None
+        drawing = draw(picture(spec)) if "tasks" in spec else None
         return self._shell.page(request, "picture.html", drawing=drawing)
 
     async def edit(self, request: http.Request) -> http.Answer:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from horae.core.insight.arrivals import Window
-from horae.core.insight.timeline import PARTS, Mark, Sample, load_of
+from horae.core.insight.timeline import PARTS, Mark, Sample, busiest, load_of
 from horae.core.model import State
 
 WINDOW = Window(0, 100 * PARTS)  # each part is 100 long
@@ -34,3 +37,8 @@ def test_what_goes_on_counts_until_now_and_what_began_before_from_the_start():
 def test_one_that_has_ended_since_it_was_seen_is_counted_once():
     ended = Sample([ran(1, 10, 20)])
     assert ended.beside([ran(1, 10, None), ran(2, 15, None)]).marks == [ran(1, 10, 20), ran(2, 15, None)]
+
+
+@given(st.dictionaries(st.integers(1, 50), st.integers(0, 5)), st.integers(0, 60))
+def test_the_busiest_have_most_runs_and_of_equal_ones_are_the_oldest(counts: dict[int, int], most: int):
+    assert busiest(counts, most) == sorted(counts, key=lambda job_id: (-counts[job_id], job_id))[:most]

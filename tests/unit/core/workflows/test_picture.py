@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from horae.cli import pictures
 from horae.cli.screen import Screen
 from horae.core.workflows.picture import Picture, picture
-from horae.web.pages.drawings import draw
+from horae.web.pages.drawings import TaskRuns, draw
 
 SPEC = {
     "tasks": {
@@ -107,7 +107,7 @@ def test_a_narrow_terminal_shows_a_list_that_says_what_each_task_needs(capsys, m
 def test_every_workflow_can_be_drawn(spec: dict):
     sheet = pictures._Sheet(picture(spec), is_run=False)
     text = "\n".join("".join(cell.text for cell in row) for row in sheet.rows())
-    drawing = draw(picture(spec), is_run=True)
+    drawing = draw(picture(spec), runs=TaskRuns(1, {}))
 
     assert all(f"□ {name}" in text for name in spec["tasks"])
     assert max(map(len, text.splitlines())) <= sheet.width

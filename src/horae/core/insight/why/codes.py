@@ -265,6 +265,12 @@ _WAITS = (
         "Its job or its handler asked for a signal of that name.", "`horae signal RUN NAME`.",
     ),
     Code(
+        "wait.ping", "Others run it: it waits for a ping that tells how it ended.",
+        "Its job is `watched`: Horae expects it at its moments and only hears of it. Without a ping within `grace` "
+        "the run has failed.",
+        "Nothing, if it runs; else look where it should. `horae ping-url JOB` shows the address for its pings.",
+    ),
+    Code(
         "wait.approval", "It waits for somebody's decision.",
         "Its task asks for an approval.", "One of those who may decides: `horae approve RUN` or `horae reject RUN`.",
     ),
@@ -405,7 +411,19 @@ _ENDS = (
         "run.failed.task", "One of its tasks failed.",
         "A workflow fails with a task that must succeed.", "`horae runs retry RUN` goes on from there.",
     ),
+    Code(
+        "run.failed.missed", "Others run it, and nobody told in time how it ended.",
+        "Its job is `watched`, and no ping of its end came within `grace`.",
+        "See where the job runs whether it did, and whether it pings the address of `horae ping-url JOB`; or allow a "
+        "longer `grace`.",
+    ),
     Code("run.failed.other", "It failed.", "Its reason and its message say why.", "See its message."),
+    Code(
+        "run.no_retry", "It failed, and was not tried again.",
+        "`retry` of the job allows so many attempts, and may name exceptions that are not worth another; what does the "
+        "work may find so itself.",
+        "Give the job more attempts in `retry`, or mend what the message names.",
+    ),
     Code(
         "run.timed_out", "It ran longer than it may, and was killed.",
         "`timeout` of the job limits each attempt.", "Raise `timeout`, or make it faster.",
@@ -465,6 +483,11 @@ _TIMES = (
     Code(
         "late.retried", "Its last attempt was begun late, after earlier ones.",
         "Earlier attempts failed or were lost.", "See the attempts.",
+    ),
+    Code(
+        "late.paused", "It went on late, after pauses of its own.",
+        "It waited to be told something, for runs that it called, for a time that it chose, or for what it needs.",
+        "Nothing: so its work wanted it.",
     ),
 )  # fmt: skip
 

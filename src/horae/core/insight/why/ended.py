@@ -1,17 +1,16 @@
-"""Why a run ended as it did, what its earlier attempts came to, and why it was late."""
+"""Why a run ended as it did, why it was not tried again, and what its earlier attempts came to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from horae.core.insight.why.facts import Facts, Neighbour, Sentence, counted, listed, span, stamp
+from horae.core.insight.why.facts import NOT_TRIED, Facts, Sentence, counted, listed, span, stamp
 from horae.core.insight.why.waiting import runs_named
 from horae.core.model import LOST_LIMIT, SECOND, Attempt, Json, Misfire, Moment, Node, NodeState, Overlap, Reason, State
 from horae.core.runs.lifecycle import MISFIRE_GRACE
 from horae.core.time.moments import format_duration
-from horae.core.work.kinds import REMEDIES
-
-NOTICED = SECOND  # late by less is not worth a sentence
+from horae.core.watched import WATCHED
+from horae.core.work.kinds import BY_SERVERS, REMEDIES
 
 
 def explain_end(facts: Facts) -> list[Sentence]:
@@ -19,7 +18,7 @@ def explain_end(facts: Facts) -> list[Sentence]:
     run = facts.the_run
     explain = _BY_STATE[run.state].get(run.reason) or _BY_STATE[run.state].get("")
     assert explain is not None, "every state has a sentence for whatever reason"
-    return [explain(facts), *_wall(facts)]
+    return [explain(facts), *_wall(facts), *_no_retry(facts)]
 
 
 def _wall(facts: Facts) -> list[Sentence]:
@@ -254,6 +253,69 @@ def _no_agent(facts: Facts) -> Sentence:
     )
 
 
+def _missed(facts: Facts) -> Sentence:
+    """Of a job that others run: its message says what was heard of it."""
+    job_id, watched = facts.job.id, facts.job.spec.get(WATCHED)
+    grace = "" if watched is None else f"watched: {{grace: {format_duration(round(watched['grace'] * SECOND))}}}"
+    text = f"nobody told in time how it ended: {_said(facts)}"
+    return Sentence(
+        "run.failed.missed", text, _base(facts), grace,
+        f"see where the job runs whether it did, and whether it tells horae ping-url {job_id}",
+    )  # fmt: skip
+
+
+# ── why it was not tried again ──
+# Ends that no retry is for: nothing was tried, or what was tried is another run, or it was given up otherwise.
+_NEVER_RETRIED: frozenset[str] = frozenset({
+    Reason.LOST, Reason.NO_AGENT, Reason.OWNER, Reason.CHILDREN, Reason.DEPENDENCY, Reason.REJECTED, Reason.MISSED,
+})  # fmt: skip
+_JUDGED = "not tried again: "  # with which the verdict on an exception begins (executors.handlers.outcomes)
+
+
+def _no_retry(facts: Facts) -> list[Sentence]:
+    """Why a run that failed was not tried again, by the rule of core.runs.lifecycle.after_failure."""
+    run, retry = facts.the_run, facts.job.policy.retry
+    if run.state not in (State.FAILED, State.TIMED_OUT) or run.kind in BY_SERVERS or run.reason in _NEVER_RETRIED:
+        return []
+    used, allowed = run.attempt - run.lost, retry.attempts
+    data: Json = {"used": used, "attempts": allowed, "lost": run.lost}
+    if used >= allowed:
+        return [_used_up(used, allowed, data)]
+    why = run.message.partition(_JUDGED)[2].removesuffix(")")
+    far = f"it was not tried again after attempt {used} of {allowed}"
+    if why:
+        return [Sentence("run.no_retry", f"{far}: {why}", {**data, "why": why}, _list_of(facts, why))]
+    if run.message.startswith("E_DATA: "):
+        text = f"{far}: its data does not fit its handler, which another attempt would not change"
+        return [Sentence("run.no_retry", text, {**data, "why": "E_DATA"}, unblock="run it again with data that fits")]
+    if run.cancel_requested:
+        return [Sentence("run.no_retry", f"{far}: somebody wanted it cancelled", {**data, "why": "cancelled"})]
+    if run.finished_at is not None and facts.job.updated_at > run.finished_at:
+        text = f"{far}: the job was changed since, and what it allowed before is not kept"
+        return [Sentence("run.no_retry", text, {**data, "why": "changed"}, _attempts_line(allowed))]
+    text = f"{far}: what did the work found that another attempt would fare alike"
+    return [Sentence("run.no_retry", text, {**data, "why": "final"}, _attempts_line(allowed))]
+
+
+def _used_up(used: int, allowed: int, data: Json) -> Sentence:
+    if allowed == 1:
+        text = "it was not tried again: its job allows one attempt"
+        return Sentence("run.no_retry", text, {**data, "why": "once"}, unblock="retry: {attempts: 3} in the job")
+    text = f"it was not tried again: {used} of {allowed} attempts were used"
+    return Sentence("run.no_retry", text, {**data, "why": "used"}, _attempts_line(allowed), "more attempts in retry")
+
+
+def _attempts_line(allowed: int) -> str:
+    return f"retry: {{attempts: {allowed}}}"
+
+
+def _list_of(facts: Facts, why: str) -> str:
+    """Return the line of the job that named the class; empty where its handler did."""
+    retry = facts.job.policy.retry
+    lists = {"retry.never": retry.never, "retry.on": retry.on}
+    return next((f"{name}: [{', '.join(of)}]" for name, of in lists.items() if why.startswith(f"{name} ")), "")
+
+
 # ── cancelled ──
 def _cancelled(code: str, policy: str = "") -> Callable[[Facts], Sentence]:
     def explain(facts: Facts) -> Sentence:
@@ -294,6 +356,7 @@ _FAILURES: _Table = {
     Reason.BAD_RESULT: _failed("run.failed.bad_result", "its result cannot be kept"),
     Reason.REJECTED: _failed("run.failed.rejected", "it was rejected", "approval"),
     Reason.OWNER: _owner_failed,
+    Reason.MISSED: _missed,
     Reason.CHILDREN: _task_failed,
     Reason.DEPENDENCY: _task_failed,
     "": _failed("run.failed.other", "it failed"),
@@ -317,7 +380,7 @@ _BY_STATE: dict[State, _Table] = {
 # ── earlier attempts ──
 def explain_attempts(facts: Facts) -> list[Sentence]:
     """What became of attempts that did not end the run; of very many, the last."""
-    tried = [one for one in facts.attempts if one.reason not in (Reason.SIGNAL, Reason.SNOOZED, Reason.CHILDREN)]
+    tried = [one for one in facts.attempts if one.reason not in NOT_TRIED]
     return [_attempt(facts, one) for one in tried[-MOST_ATTEMPTS:]]
 
 
@@ -355,116 +418,3 @@ def _last_heard(nodes: Sequence[Node], lost: Attempt) -> tuple[str, Moment | Non
         else f"it was heard until {stamp(node.heartbeat_at)}",
         None,
     )
-
-
-# ── lateness ──
-def explain_times(facts: Facts) -> list[Sentence]:
-    """When it was due, fired, begun and ended; and if it was late, in which part, and by what."""
-    run = facts.the_run
-    if run.state in (State.SKIPPED, State.COALESCED) and run.started_at is None:
-        return []
-    fired, began = run.created_at - run.due_at, _first_start(facts)
-    waited = None if began is None else began - max(run.created_at, run.due_at)
-    sentences = [_times(facts, fired, began)]
-    if run.trigger_id is not None and fired >= NOTICED:
-        sentences.append(_late_fired(facts, fired))
-    if waited is not None and waited >= NOTICED:
-        sentences.append(_late_begun(facts, waited))
-    if began is not None and run.started_at is not None and run.started_at - began >= NOTICED:
-        text = f"its last attempt was begun {span(run.started_at - began)} after its first"
-        sentences.append(Sentence("late.retried", text, {"seconds": (run.started_at - began) / SECOND}))
-    return sentences
-
-
-def _first_start(facts: Facts) -> Moment | None:
-    starts = [one.started_at for one in facts.attempts if one.started_at is not None]
-    return min([*starts, *([] if facts.the_run.started_at is None else [facts.the_run.started_at])], default=None)
-
-
-def _times(facts: Facts, fired: int, began: Moment | None) -> Sentence:
-    run = facts.the_run
-    parts = [f"due {stamp(run.due_at)}", f"{'fired' if run.trigger_id else 'made'} {_later(fired)}"]
-    if began is not None:
-        parts.append(f"begun {span(began - max(run.created_at, run.due_at))} after that")
-    data: Json = {
-        "due_at": stamp(run.due_at), "created_at": stamp(run.created_at),
-        "started_at": None if began is None else stamp(began),
-        "finished_at": None if run.finished_at is None else stamp(run.finished_at),
-        "due_to_fired_ms": fired / 1000,
-        "fired_to_started_ms": None if began is None else (began - max(run.created_at, run.due_at)) / 1000,
-    }  # fmt: skip
-    return Sentence("run.times", ", ".join(parts), data)
-
-
-def _later(micros: int) -> str:
-    return f"{span(micros)} later" if micros >= 0 else f"{span(micros)} before"
-
-
-def _late_fired(facts: Facts, late: int) -> Sentence:
-    """Due, and for a while nobody made a run of it."""
-    run = facts.the_run
-    schedulers = [node for node in facts.nodes if "scheduler" in node.roles and node.state is not NodeState.GONE]
-    first = min((node.started_at for node in schedulers), default=None)
-    data: Json = {"seconds": late / SECOND, "segment": facts.job.segment}
-    how = f"it was fired {span(late)} late"
-    if first is not None and first > run.due_at:
-        text = f"{how}: none of the schedulers that are there was started before {stamp(first)}"
-        return Sentence("late.down", text, {**data, "first_started_at": stamp(first)})
-    owner = facts.owner
-    if owner is not None and owner.since_at is not None and run.due_at < owner.since_at <= run.created_at + SECOND:
-        went = f"its segment {facts.job.segment} went to {owner.node} at {stamp(owner.since_at)}"
-        text = f"{how}: {went}, and nobody fired it before"
-        return Sentence("late.segment", text, {**data, "owner": owner.node, "since_at": stamp(owner.since_at)})
-    quiet = _quiet_before(facts)
-    also = "" if not quiet else f"; nothing else was fired between {stamp(quiet[0])} and {stamp(quiet[1])} either"
-    return Sentence("late.fired", f"{how}: what its scheduler did meanwhile is not recorded{also}", data)
-
-
-def _quiet_before(facts: Facts) -> tuple[Moment, Moment] | None:
-    """The time around its moment in which no run at all was made, if there is any to speak of."""
-    run = facts.the_run
-    before = max((one.created_at for one in facts.beside if one.created_at < run.created_at), default=None)
-    if before is None or before > run.due_at:
-        return None
-    return before, run.created_at
-
-
-def _late_begun(facts: Facts, waited: int) -> Sentence:
-    """Made, and for a while nobody began it: what others did meanwhile may show why."""
-    run = facts.the_run
-    at = max(run.created_at, run.due_at)
-    how = f"it was begun {span(waited)} after it was made"
-    data: Json = {"seconds": waited / SECOND}
-    limit = min((one.limit for one in facts.job.policy.concurrency_limits if one.per == "job"), default=None)
-    own = [one.run_id for one in facts.beside if one.job_id == run.job_id and one.was_running(at)]
-    if limit is not None and len(own) >= limit:
-        text = f"{how}: {limit} of its job may run at once, and {listed(own)} ran when it was made"
-        return Sentence(
-            "late.limit",
-            text,
-            {**data, "runs": own, "limit": limit},
-            f"concurrency_limits: [{{limit: {limit}}}]",
-            "raise the limit",
-        )
-    slots = _slots_of(facts)
-    there = _ran_beside(facts.beside, run.node, run.kind, at)
-    if slots and len(there) >= slots:
-        text = f"{how}: all {slots} slots of {run.node} were busy when it was made, with runs {listed(there)}"
-        return Sentence(
-            "late.slots",
-            text,
-            {**data, "node": run.node, "slots": slots, "runs": there},
-            "slots",
-            "raise --slots, or start another agent",
-        )
-    return Sentence("late.waited", f"{how}: for what it waited is not recorded", data)
-
-
-def _slots_of(facts: Facts) -> int:
-    run = facts.the_run
-    node = next((node for node in facts.nodes if node.name == run.node), None)
-    return 0 if node is None else node.capacity.get(run.kind, node.slots)
-
-
-def _ran_beside(beside: Sequence[Neighbour], node: str | None, kind: str, at: Moment) -> list[int]:
-    return [one.run_id for one in beside if one.node == node and one.kind == kind and one.was_running(at)]

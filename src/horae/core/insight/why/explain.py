@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from horae.core.insight.why.ended import explain_attempts, explain_end, explain_times
+from horae.core.insight.why.ended import explain_attempts, explain_end
 from horae.core.insight.why.facts import Facts, Sentence, stamp
+from horae.core.insight.why.late import explain_times
 from horae.core.insight.why.schedules import (
     Asked,
     explain_asked,

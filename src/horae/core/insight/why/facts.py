@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from horae.core.insight.why.codes import CODES
-from horae.core.model import Attempt, Job, Json, Moment, Node, Run, Trigger
+from horae.core.model import Attempt, Job, Json, Moment, Node, Reason, Run, Trigger
 from horae.core.policy.demands import NOTHING, Demand
 from horae.core.policy.limits import LimitState
 from horae.core.policy.queues import DEFAULT_NAME, DEFAULT_QUEUE, Queue
@@ -19,6 +19,10 @@ from horae.core.policy.resources import Supply
 from horae.core.time.moments import format_moment
 from horae.core.workflows.picture import TaskTally
 
+# Why an attempt gave way that neither failed nor was lost: to wait for something, or because it could not begin.
+NOT_TRIED: frozenset[str] = frozenset(
+    {Reason.SIGNAL, Reason.SNOOZED, Reason.CHILDREN, Reason.LIMIT, Reason.DESTINATION_BUSY}
+)
 SHOWN = 5  # of runs, agents and the like that are named
 
 

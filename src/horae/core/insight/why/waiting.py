@@ -14,6 +14,7 @@ from horae.core.policy.limits import LimitState, name_of
 from horae.core.policy.queues import QueueState
 from horae.core.runs.stages import is_kept_outside
 from horae.core.time.moments import format_duration
+from horae.core.watched import WATCHED
 from horae.core.work.kinds import BY_SERVERS
 from horae.core.work.progress import progress_words
 from horae.core.work.waiting import WAIT
@@ -275,6 +276,8 @@ def _debounce(facts: Facts) -> list[Sentence]:
 def _signal(facts: Facts) -> list[Sentence]:
     run, job = facts.the_run, facts.job
     until, data = _until(facts)
+    if job.kind == WATCHED:
+        return [_ping(facts)]
     asked = job.spec["wait"].get("approval") if job.kind == WAIT else None
     if asked is not None:
         who = asked["by"]
@@ -290,6 +293,15 @@ def _signal(facts: Facts) -> list[Sentence]:
     return [
         Sentence("wait.signal", text, {**data, "signal": run.awaits}, unblock=f"horae signal {run.id} {run.awaits}")
     ]
+
+
+def _ping(facts: Facts) -> Sentence:
+    """Of a job that others run."""
+    job, (_, data) = facts.job, _until(facts)
+    left = "" if data["until"] is None else f", and has failed unless that comes before {data['until']}"
+    text = f"others run it: it waits for a ping that tells how it ended{left}"
+    grace = format_duration(round(job.spec[WATCHED]["grace"] * SECOND))
+    return Sentence("wait.ping", text, data, f"watched: {{grace: {grace}}}", f"horae ping-url {job.id}")
 
 
 def _snoozed(facts: Facts) -> list[Sentence]:
