@@ -14,10 +14,23 @@ let isStale = false; // what is shown was found for what was typed before
 let isEntered = false; // and Enter is meant for what will be found
 
 const root = document.documentElement.dataset;
-const looks = ["light", "dark", "contrast"].map((theme) => ({
-  title: `Theme: ${theme}`, kind: "action",
-  act: () => document.querySelector(`#look [name=theme][value=${theme}]`).click(),
-}));
+// What the menu of the clock chooses, by its words.
+function looks() {
+  const choices = [...document.querySelectorAll("#look [name=theme], #look [name=density], #look [name=zone]:not([value=other])")];
+  return choices.filter((choice) => choice.value !== root[choice.name] && !(choice.name === "zone" && choice.checked)).map((choice) => ({
+    title: `${choice.name === "zone" ? "Time zone" : choice.name[0].toUpperCase() + choice.name.slice(1)}: ${choice.parentElement.textContent.trim().replace(/^(?!UTC)./, (first) => first.toLowerCase())}`,
+    kind: "action", act: () => choice.click(),
+  }));
+}
+
+// Who may make jobs, and who has a session, is said by the shell.
+function general() {
+  const out = document.querySelector('form[action="/logout"]');
+  return [
+    "mayWrite" in palette.dataset && { title: "New job", kind: "action", href: "/jobs/new" },
+    out && { title: "Log out", kind: "action", act: () => out.requestSubmit() },
+  ].filter(Boolean);
+}
 
 // Rail, tabs, and every button that a page names as an action.
 function ownItems() {
@@ -25,7 +38,7 @@ function ownItems() {
   const acts = [...document.querySelectorAll("main [data-action]")]
     .filter((button) => !button.disabled && button.checkVisibility())
     .map((button) => ({ title: button.dataset.action, kind: "action", act: () => button.click() }));
-  return [...acts, ...pages, ...looks.filter((look) => !look.title.endsWith(root.theme))];
+  return [...acts, ...pages, ...general(), ...looks()];
 }
 
 const matches = (title, text) => text.toLowerCase().split(/\s+/).every((word) => title.toLowerCase().includes(word));
@@ -40,6 +53,19 @@ async function findNodes(text, signal) {
 async function findJobs(text, signal) {
   const page = await get(`/v1/jobs?limit=${MOST}&q=${encodeURIComponent(text)}`, { signal });
   return page.items.map((job) => ({ title: job.name, kind: job.paused ? "job, paused" : "job", href: `/jobs/${job.id}` }));
+}
+
+// "latest NAME", "run NAME", "edit NAME": what is done with the jobs that are found by the other words.
+async function findDeeds(text, signal) {
+  const [, verb, words] = text.match(/^(latest|run|edit)\s+(?:run\s+of\s+)?(.*\S)/i) ?? [];
+  if (!words) return [];
+  const { items } = await get(`/v1/jobs?limit=3&q=${encodeURIComponent(words)}`, { signal });
+  if (/edit/i.test(verb)) return "mayWrite" in palette.dataset ? items.map((job) => ({ title: `Edit ${job.name}`, kind: "action", href: `/jobs/${job.id}/edit` })) : [];
+  const latest = await Promise.all(items.map((job) => get(`/v1/runs?limit=1&job_id=${job.id}`, { signal })));
+  return [
+    ...items.flatMap((job, number) => latest[number].items.map((run) => ({ title: `Latest run of ${job.name}`, kind: `run, ${run.state.replaceAll("_", " ")}`, href: `/runs/${run.id}` }))),
+    ...("mayRun" in palette.dataset && /run/i.test(verb) ? items.map((job) => ({ title: `Run ${job.name}`, kind: "action", href: `/jobs/${job.id}/run` })) : []),
+  ];
 }
 
 // A number may be one of a run, and of a job.
@@ -85,7 +111,7 @@ async function look() {
   asking?.abort();
   const own = ownItems().filter((item) => matches(item.title, text));
   const { signal } = (asking = new AbortController());
-  const found = text ? await Promise.allSettled([findNumber(text, signal), findJobs(text, signal), findNodes(text, signal)]) : [];
+  const found = text ? await Promise.allSettled([findNumber(text, signal), findDeeds(text, signal), findJobs(text, signal), findNodes(text, signal)]) : [];
   if (signal.aborted) return;
   isStale = false;
   show([...found.flatMap(({ value }) => value ?? []), ...own]);

@@ -1,0 +1,123 @@
+"""What can be done in the pages and no other test does, in a real browser that must say nothing on its console."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.acceptance.server import Server
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard-actions")]
+
+
+def agree(page: Any, verb: str) -> None:
+    page.locator("dialog.sure").get_by_role("button", name=verb, exact=True).click()
+
+
+def test_rules_and_channels_of_alerts_are_made_changed_and_deleted(page: Any, server: Server) -> None:
+    page.goto("/alerts?kind=email")
+    form = page.locator("#channel-form")
+    form.get_by_label("Name").fill("ops")
+    form.get_by_label("To").fill("ann@example.org, bob@example.org")
+    form.get_by_role("button", name="Keep the channel").click()
+    page.locator("#channels", has_text="ann@example.org, bob@example.org").wait_for()
+    form = page.locator("#rule-form")
+    form.get_by_label("Name").fill("nights")
+    form.get_by_label("When").select_option("failure")
+    form.get_by_label("In a row").fill("3")
+    form.get_by_label("Channels").fill("ops")
+    form.get_by_role("button", name="Keep the rule").click()
+    page.locator("#rules tr", has_text="nights").wait_for()
+    made = server.get("/v1/alerts/rules/nights")
+    assert (made["when"], made["count"], made["channels"], made["enabled"]) == ("failure", 3, ["ops"], True)
+    page.locator("#rules tr", has_text="nights").get_by_role("link", name="Change").click()
+    page.locator("#rule-form").get_by_role("checkbox", name="On").uncheck()
+    page.locator("#rule-form").get_by_role("button", name="Keep the rule").click()
+    page.locator("#rules .tag", has_text="off").wait_for()
+    assert server.get("/v1/alerts/rules/nights")["count"] == 3
+    page.locator("#rules tr", has_text="nights").get_by_role("button", name="Delete").click()
+    agree(page, "Delete")
+    page.get_by_text("No rule yet").wait_for()
+    page.locator("#channels").get_by_role("button", name="Delete").click()
+    agree(page, "Delete")
+    page.get_by_text("No channel yet").wait_for()
+
+
+def test_a_queue_is_drained_and_opened_again(page: Any, server: Server) -> None:
+    page.goto("/queues")
+    page.get_by_role("button", name="Drain").click()
+    agree(page, "Drain")
+    page.locator(".queue .state.draining").wait_for()
+    assert server.get("/v1/queues/default")["state"] == "draining"
+    page.get_by_role("button", name="Resume").click()
+    page.locator(".queue .state.live").wait_for()
+
+
+def test_a_workflow_goes_on_from_where_it_failed(page: Any, server: Server, tmp_path: Any) -> None:
+    path = tmp_path / "there"
+    tasks = {"a": {"steps": [{"run": "true"}]}, "b": {"needs": ["a"], "steps": [{"run": f"test -e {path}"}]}}
+    [job] = server.submit({"name": "goes on", "tasks": tasks})
+    run = server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"]
+    assert server.ended(run)["state"] == "failed"
+    path.touch()
+    page.goto(f"/runs/{run}")
+    page.get_by_role("button", name="Go on from where it failed").click()
+    page.wait_for_url(lambda url: not url.endswith(f"/runs/{run}"))
+    page.locator("#state .succeeded").wait_for()
+
+
+@pytest.mark.parametrize(("verb", "state"), [("Approve", "succeeded"), ("Reject", "failed")])
+def test_what_waits_for_a_decision_is_decided(page: Any, server: Server, verb: str, state: str) -> None:
+    [job] = server.submit({"name": f"to {verb}", "wait": {"approval": {"by": ["ann"], "message": "Deploy?"}}})
+    run = server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"]
+    server.wait_until(lambda: server.get(f"/v1/runs/{run}")["state"] == "blocked", "it to wait")
+    page.goto(f"/runs/{run}")
+    page.get_by_label("Comment").fill("looks good")
+    page.get_by_role("button", name=verb).click()
+    page.locator(f"#state .{state}").wait_for()
+
+
+def test_the_palette_does_what_is_on_no_page(page: Any, server: Server) -> None:
+    [job] = server.submit({"name": "pears and plums", "steps": [{"run": "true"}]})
+    run = server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"]
+    server.ended(run)
+
+    def choose(words: str, option: str) -> None:
+        page.keyboard.press("Control+k")
+        page.get_by_role("dialog").wait_for()
+        page.keyboard.type(words)
+        page.get_by_role("option", name=option).click()
+
+    page.goto("/queues")
+    choose("density compact", "Density: compact")
+    assert page.locator("html").get_attribute("data-density") == "compact"
+    choose("theme dark", "Theme: dark")
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    choose("theme system", "Theme: system")
+    assert page.locator("html").get_attribute("data-theme") == "auto"
+    choose("zone utc", "Time zone: UTC")
+    page.locator("#zone-name", has_text="UTC").wait_for()
+    choose("latest pears", "Latest run of pears and plums")
+    page.wait_for_url(f"**/runs/{run}")
+    choose("run plums", "Run pears and plums")
+    page.wait_for_url(f"**/jobs/{job['id']}/run")
+    choose("new job", "New job")
+    page.wait_for_url("**/jobs/new")
+
+
+def test_a_moment_is_copied_and_the_timeline_is_moved_by_keys(page: Any, server: Server) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    [job] = server.submit({"name": "copied", "schedule": "30 2 * * *", "steps": [{"run": "true"}]})
+    page.goto(f"/jobs/{job['id']}")
+    moment = page.locator("main time[datetime]").first
+    moment.click()
+    page.get_by_text("Copied 20").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == moment.get_attribute("datetime")
+    page.goto("/timeline")
+    before = page.url
+    page.keyboard.press("+")
+    page.wait_for_url(lambda url: url != before)
+    zoomed = page.url
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_url(lambda url: url not in (before, zoomed))
