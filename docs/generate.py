@@ -146,6 +146,9 @@ BODIES = {
     "SignalValue": "any JSON of up to 256 KiB",
     "Decision": "`comment`",
     "CancelRequest": "as RerunRequest; `where` may also have a `queue`",
+    "JobsRequest": "`jobs`, a list of ids, or `where` (`q`, `name`, `named`, `owner`, `kind`, `tag`, `queue`, "
+    "`paused`, `state`, a list of states of the latest run); `dry_run`",
+    "TagsRequest": "as JobsRequest, with `add`, `remove`, lists of tags",
     "RerunRequest": "`runs`, a list of ids, or `where` (`job`, `state`, `due_from`, `due_until`, `node`, `owner`, "
     "`name`); `dry_run`",
     "OrdersDocument": 'up to 10,000 orders as `{"runs": […]}`, as a JSON array, or as NDJSON (`application/x-ndjson`, '

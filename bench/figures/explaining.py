@@ -26,7 +26,7 @@ Ask = Callable[[], Awaitable[Any]]
 @figure(
     "explain",
     "the slowest explanation of a run, a job or a trigger, p99, and the statements of each",
-    registered=[10_000], size=[500_000], trials=TIMES, quick={"registered": [2_000], "size": [20_000]},
+    registered=[100_000], size=[10_000_000], trials=TIMES, quick={"registered": [2_000], "size": [20_000]},
 )  # fmt: skip
 async def explain(bench: Bench) -> AsyncIterator[Line]:
     for registered in bench["registered"]:
@@ -114,4 +114,5 @@ async def _asks(store: Store, jobs: int, runs: int) -> dict[str, Ask]:
     for name, job_id in {"any": jobs // 2, "that always fails": FAILING, "always skipped": SKIPPING}.items():
         asks[f"job: {name}"] = lambda job_id=job_id: why.job(job_id)
     asks["trigger"] = lambda: why.trigger(jobs // 2)
+    asks["trigger at a moment to come"] = lambda: why.trigger(jobs // 2, format_moment(now + DAYS))
     return asks

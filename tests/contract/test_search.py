@@ -11,7 +11,7 @@ from horae.core.definitions import Sort, Submission
 from horae.core.model import SECOND, Job, JobFilter, LatestRun, Phase, Run, RunFilter, Source, State
 from horae.core.runs.orders import NewRun, Order, Result, Waiting
 from horae.ports.store import Store
-from horae.stores.parts import search
+from horae.stores.parts import lists, search
 from horae.testing import START, make_job
 
 from ..claiming import claim
@@ -109,6 +109,88 @@ async def test_a_list_by_latest_run_that_nobody_counts_ends_with_its_page(
     assert (names(found.items), found.total, found.is_cut) == (["job 1", "job 2"], 4, True)
     found = await store.search_jobs(JobFilter(latest=latest), [Sort("id")], 6, 2)
     assert (names(found.items), found.total, found.is_cut) == (["job 7"], 7, False)
+
+
+async def test_the_next_due_come_first_of_all_jobs_however_old_they_are(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "SORTED", 3)
+    old = make_job(1, name="old and soon", trigger_id=1, next_at=START + SECOND)
+    others = [make_job(i, name=f"{i}", trigger_id=i, next_at=START + i * SECOND) for i in range(5, 12)]
+    resting = [make_job(2, name="rests"), make_job(3, name="rests too")]
+    foreign = replace(make_job(12, name="foreign", trigger_id=12, next_at=START), org=2)
+    await keep(store, old, *resting, *others, foreign, make_job(13, trigger_id=13, next_at=START))
+    await store.delete_job(13)
+    by_next = [Sort("next_at")]
+    expected = ["old and soon", *(job.name for job in others), "rests too", "rests"]
+
+    found = await store.search_jobs(JobFilter(), by_next, 0, 20)
+
+    assert (names(found.items), found.total, found.is_cut, found.is_part) == (expected, 10, False, False)
+    for offset in range(0, 12, 4):
+        page = await store.search_jobs(JobFilter(), by_next, offset, 4)
+        assert (names(page.items), page.total) == (expected[offset : offset + 4], 10)
+    assert names((await store.search_jobs(JobFilter(None), by_next, 0, 2)).items) == ["foreign", "old and soon"]
+    by_last = await store.search_jobs(JobFilter(), [Sort("last_at", descending=True)], 0, 20)
+    assert by_last.is_part, "of this there is no index"
+
+
+async def test_jobs_are_found_by_their_tag_with_whatever_else_is_asked(store: Store) -> None:
+    def tagged(number: int, *tags: str, **fields: object) -> Job:
+        job = make_job(number, **fields)  # type: ignore[arg-type]
+        return replace(job, policy=replace(job.policy, tags=tags))
+
+    await keep(
+        store,
+        tagged(1, "etl", name="load"),
+        tagged(2, "etl", "night", name="report"),
+        tagged(3, "etl2", name="other"),
+        make_job(4, name="etl"),
+        replace(tagged(5, "etl", name="foreign"), org=2),
+        tagged(6, "etl", name="gone"),
+    )
+    await store.delete_job(6)
+    etl = JobFilter(tag="etl")
+
+    assert names((await store.list_jobs(etl, None, 9)).items) == ["report", "load"]
+    assert names((await store.search_jobs(etl, [Sort("name")], 0, 9)).items) == ["load", "report"]
+    assert names((await store.list_jobs(replace(etl, words="repo"), None, 9)).items) == ["report"]
+    assert names((await store.list_jobs(replace(etl, tag="night"), None, 9)).items) == ["report"]
+    assert (await store.list_jobs(replace(etl, owner="nobody"), None, 9)).items == []
+    assert (await store.list_jobs(replace(etl, tag="ETL"), None, 9)).items == []
+    assert names((await store.list_jobs(replace(etl, org=None), None, 9)).items) == ["foreign", "report", "load"]
+
+
+async def test_a_tag_that_was_given_or_taken_is_found_at_once_and_pages_by_tag_go_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "SCANNED", 3)
+    jobs = [make_job(i, name=f"{i}") for i in range(1, 9)]
+    await keep(store, *(replace(job, policy=replace(job.policy, tags=("a",))) for job in jobs))
+    changed = replace((await store.load_jobs([2]))[0], version=2)
+    await store.save_job(replace(changed, policy=replace(changed.policy, tags=("b", "c"))), 1)
+
+    pages, cursor = [], None
+    while True:
+        page = await store.list_jobs(JobFilter(tag="a"), cursor, 2)
+        pages.append(names(page.items))
+        cursor = page.cursor
+        if cursor is None:
+            break
+
+    assert [name for page in pages for name in page] == ["8", "7", "6", "5", "4", "3", "1"]
+    assert names((await store.list_jobs(JobFilter(tag="b"), None, 9)).items) == ["2"]
+    paused = replace((await store.load_jobs([2]))[0], paused=True, version=3)
+    await store.save_job(paused, 2)
+    assert names((await store.list_jobs(JobFilter(tag="c"), None, 9)).items) == ["2"]
+
+
+async def test_jobs_are_found_by_the_queue_in_which_their_runs_wait(store: Store) -> None:
+    heavy = make_job(2, name="heavy")
+    await keep(store, make_job(1, name="usual"), replace(heavy, policy=replace(heavy.policy, queue="heavy")))
+    for queue, expected in (("heavy", ["heavy"]), ("default", ["usual"]), ("none", [])):
+        assert names((await store.list_jobs(JobFilter(queue=queue), None, 9)).items) == expected
+        assert names((await store.search_jobs(JobFilter(queue=queue), [Sort("name")], 0, 9)).items) == expected
 
 
 async def test_a_search_looks_for_part_of_a_name_and_takes_wildcards_as_they_are(store: Store) -> None:

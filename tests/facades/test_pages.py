@@ -19,6 +19,7 @@ from horae.core.roles import Role
 from horae.core.work.specs import parse_job
 from horae.service.insight.learning import Learning
 from horae.service.jobs.orders import RunRequest
+from horae.stores.parts import search
 from horae.web import app as web
 from horae.web.pages import words
 from horae.web.pages.assets import Assets
@@ -38,6 +39,10 @@ class Tags(HTMLParser):
         super().__init__()
         self.seen: list[tuple[str, dict[str, str | None]]] = []
         self.feed(text)
+
+    def of(self, tag: str, name: str) -> dict[str, str | None]:
+        """Return the attributes of the one with this id."""
+        return next(attrs for seen, attrs in self.seen if seen == tag and attrs.get("id") == name)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append((tag, dict(attrs)))
@@ -311,3 +316,35 @@ async def test_the_trend_of_a_job_shows_what_was_learned_of_it_else_what_its_run
     assert "two of three are expected to take" in after
     assert 'class="band"' not in before
     assert 'class="band"' in after
+
+
+@BOTH
+async def test_jobs_are_filtered_by_tag_kind_and_queue_and_the_page_says_so(api: httpx.AsyncClient, world: World):
+    await world.submit(name="tagged job", tags=["etl", "x/y"])
+    await world.submit(name="plain job")
+    every = (await api.get("/jobs")).text
+    assert 'href="/jobs?tag=x%2Fy">#x/y</a>' in every
+    assert every.count('<option value="shell">') == 1
+    for query, found in (
+        ("tag=etl", True),
+        ("tag=none", False),
+        ("kind=shell&queue=default", True),
+        ("kind=http", False),
+    ):
+        page = (await api.get(f"/jobs?{query}")).text
+        assert ("tagged job" in page) is found, query
+    page = (await api.get("/jobs?tag=x%2Fy&is=active&state=failing")).text
+    assert json.loads(Tags(page).of("section", "jobs")["data-where"] or "") == {
+        "tag": "x/y", "paused": False, "state": ["failed", "timed_out"],
+    }  # fmt: skip
+    assert 'name="tag" value="x/y"' in page
+
+
+async def test_an_order_that_is_only_of_the_newest_jobs_says_so(
+    api: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(search, "SORTED", 2)
+    for number in range(4):
+        await world.submit(name=f"job {number}")
+    assert "among the newest only" not in (await api.get("/jobs?sort=next")).text
+    assert "among the newest only" in (await api.get("/jobs?sort=last")).text

@@ -216,6 +216,9 @@ def body_of(theirs: Theirs, method: str, path: str, shown: dict[str, Any]) -> An
     known = {
         ("POST", "/v1/runs"): {"runs": [{"job": theirs.job}, {"job": "k"}]},
         ("POST", "/v1/runs/rerun"): {"runs": [theirs.ended]},
+        ("POST", "/v1/jobs/pause"): {"jobs": [theirs.job]},
+        ("POST", "/v1/jobs/resume"): {"jobs": [theirs.job]},
+        ("POST", "/v1/jobs/tag"): {"jobs": [theirs.job], "add": ["walked"]},
         ("POST", "/lake/schedule/job/report"): {**progress, "run_id": theirs.lake_run * 1000 + 1},
         ("DELETE", "/job/multi_delete"): ids,
         ("PUT", "/schedule/job/multi_sync/now"): ids,

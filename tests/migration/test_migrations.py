@@ -579,3 +579,36 @@ async def test_sealed_rows_of_before_are_sealed_as_they_were(
         assert numbers[late.id] in (1, len(rows))
     finally:
         await store.close()
+
+
+# ── 0039: jobs are found by their tags ──
+
+JOB_OF_BEFORE = """INSERT INTO jobs (id, org, owner, name, kind, spec, policy, segment, paused, annotations, version,
+  created_at, updated_at, triggers, deleted_at)
+VALUES ({id}, 1, 'ann', 'job', 'shell', '{{}}', '{policy}', 0, {false}, '{{}}', 1, 0, 0, '[]', {deleted_at})"""
+
+
+async def test_jobs_of_before_are_found_by_the_tags_that_they_have(
+    database: Lite | Postgres, monkeypatch: pytest.MonkeyPatch
+):
+    known = {dialect: migrate.migrations(dialect) for dialect in DIALECTS}
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "migrations", lambda dialect: tuple(m for m in known[dialect] if m.version < 39))
+        await database.migrate()
+    false = "false" if database.dialect == "postgres" else "0"
+    policies = {1: ('{"tags":["a","b"]}', "NULL"), 2: ("{}", "NULL"), 3: ('{"tags":["a"]}', "7")}
+    await database.execute_all(
+        [
+            JOB_OF_BEFORE.format(id=number, policy=policy, false=false, deleted_at=deleted_at)
+            for number, (policy, deleted_at) in policies.items()
+        ]
+    )
+
+    await database.migrate()
+
+    rows = await database.rows("SELECT tag, org, job_id FROM job_tags ORDER BY tag, job_id")
+    assert [tuple(row) for row in rows] == [("a", 1, 1), ("b", 1, 1)]
+    await database.execute('UPDATE jobs SET policy = \'{"tags":["b","c"]}\' WHERE id < 3')
+    await database.execute("UPDATE jobs SET deleted_at = 7 WHERE id = 2")
+    rows = await database.rows("SELECT tag, org, job_id FROM job_tags ORDER BY tag, job_id")
+    assert [tuple(row) for row in rows] == [("b", 1, 1), ("c", 1, 1)]

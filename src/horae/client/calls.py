@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         HandlerPage,
         Health,
         Job,
+        JobChanges,
         JobPage,
         KeyRotation,
         LimitPage,
@@ -159,12 +160,15 @@ def jobs(
     key: str | None = None,
     kind: str | None = None,
     owner: str | None = None,
+    tag: str | None = None,
+    queue: str | None = None,
     paused: bool | None = None,
     limit: int | None = 100,
     cursor: str | None = None,
 ) -> Call[JobPage]:
     """Jobs, newest first; limit None gives all of them."""
-    where = {"name": name, "named": named, "key": key, "kind": kind, "owner": owner, "paused": paused}
+    exact = {"named": named, "key": key, "kind": kind, "owner": owner, "tag": tag, "queue": queue}
+    where = {"name": name, **exact, "paused": paused}
     return list_all("/v1/jobs", where, limit, cursor)
 
 
@@ -267,6 +271,46 @@ def preview(
     document = {"schedule": schedule} if isinstance(schedule, str) else dict(schedule)
     start = {"start_at": start_at} if start_at else {}
     return send("POST", "/v1/preview", {**document, **more, **start, "count": count})
+
+
+# ── many jobs at once ──
+
+
+def pause_jobs(
+    jobs: Iterable[int] | None = None, *, where: Mapping[str, Any] | None = None, dry_run: bool = False
+) -> Call[JobChanges]:
+    """Pause up to 10,000 jobs: those named, or those found by `where` (q, name, named, owner, kind, tag, queue, paused,
+    state of the latest run). `dry_run` only says which would change."""
+    return _change_jobs("pause", jobs, where, {}, dry_run=dry_run)
+
+
+def resume_jobs(
+    jobs: Iterable[int] | None = None, *, where: Mapping[str, Any] | None = None, dry_run: bool = False
+) -> Call[JobChanges]:
+    """Let paused jobs go on; as pause_jobs."""
+    return _change_jobs("resume", jobs, where, {}, dry_run=dry_run)
+
+
+def tag_jobs(
+    jobs: Iterable[int] | None = None,
+    *,
+    where: Mapping[str, Any] | None = None,
+    add: Sequence[str] = (),
+    remove: Sequence[str] = (),
+    dry_run: bool = False,
+) -> Call[JobChanges]:
+    """Add tags to jobs, or take them away; as pause_jobs."""
+    return _change_jobs("tag", jobs, where, {"add": list(add), "remove": list(remove)}, dry_run=dry_run)
+
+
+def _change_jobs(
+    verb: str, jobs: Iterable[int] | None, where: Mapping[str, Any] | None, more: Mapping[str, Any], *, dry_run: bool
+) -> Call[JobChanges]:
+    named = {} if jobs is None else {"jobs": list(jobs)}
+    found = {} if where is None else {"where": dict(where)}
+    body = dump({**named, **found, **more, "dry_run": dry_run})
+    headers = {"Content-Type": "application/json"}
+    return one(Request("POST", f"/v1/jobs/{verb}", body, headers, timeout=MANY_TIMEOUT), has="items")
 
 
 # ── runs ──

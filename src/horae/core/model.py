@@ -6,7 +6,7 @@ databases handle integers ten times cheaper than calendar objects. Text appears 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import cached_property
@@ -450,6 +450,7 @@ class Found:
     items: list[Any]
     total: int
     is_cut: bool = False  # there is more than was looked at: the total counts what was
+    is_part: bool = False  # the order too is only of what was looked at, the newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,6 +488,12 @@ class LatestRun:
     known: frozenset[str]
     is_counted: bool = True  # else it is enough to know that there are more than are shown
 
+    @classmethod
+    def of(cls, states: Iterable[State], *, is_counted: bool = True) -> LatestRun:
+        """Return that it is in one of these states, in whatever phase."""
+        runs = frozenset((state, phase) for state in states for phase in Phase)
+        return cls(runs, ("none",), frozenset(), frozenset(), is_counted)
+
     @property
     def is_live(self) -> bool:
         """Whether only jobs that have a live run are meant."""
@@ -505,6 +512,8 @@ class JobFilter:
     words: str | None = None  # all of them in the name, or all in the key
     key: str | None = None
     kind: str | None = None
+    tag: str | None = None
+    queue: str | None = None  # by name: where its runs wait
     paused: bool | None = None
     kinds: tuple[str, ...] = ()
     not_kinds: tuple[str, ...] = ()

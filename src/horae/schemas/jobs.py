@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horae.core import model
-from horae.schemas.basics import Count, Id, JobName, Object, StateWord, When
+from horae.schemas.basics import Count, Id, JobName, Object, Problem, StateWord, When
 
 
 class Trigger(Struct):
@@ -207,6 +207,25 @@ class Preview(Struct):
 class JobPage(Struct):
     items: list[Job]
     cursor: str | None
+
+
+class JobChange(Struct):
+    """What became of the wish to change a job."""
+
+    job_id: Id
+    name: str | UnsetType = UNSET
+    outcome: Annotated[
+        str | UnsetType,
+        Meta(
+            extra_json_schema={"enum": ["changed", "unchanged"]},
+            description="Of a dry run, what it would be. `unchanged`: it was like that.",
+        ),
+    ] = UNSET
+    error: Problem | UnsetType = UNSET
+
+
+class JobChanges(Struct):
+    items: list[JobChange]
 
 
 class Day(Struct):

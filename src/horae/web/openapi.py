@@ -258,6 +258,28 @@ def _runs_where(states: Sequence[model.State], unless_said: str, *, with_queue: 
     )
 
 
+_JOBS_MEANT: Json = {
+    "jobs": {"type": "array", "minItems": 1, "maxItems": specs.MAX_JOBS, "items": _ID},
+    "where": _object(
+        {
+            "q": {**_TEXT, "description": "Words, all of which the name holds, or the key."},
+            "name": {**_TEXT, "description": "A part of the name."},
+            "named": {**_TEXT, "description": "The name, exactly."},
+            "owner": _TEXT,
+            "kind": _TEXT,
+            "tag": _TEXT,
+            "queue": _TEXT,
+            "paused": {"type": "boolean"},
+            "state": {
+                "type": "array",
+                "minItems": 1,
+                "items": {"enum": [state.word for state in model.State]},
+                "description": "In which the latest run is.",
+            },
+        }
+    ),
+    "dry_run": {"type": "boolean", "description": "Only say what would be changed."},
+}
 _SCHEDULE: Json = {
     "cron": {"type": "string", "description": "A cron expression of 5, 6 or 7 fields, or a macro."},
     "dialect": {"enum": list(cron.DIALECTS)},
@@ -572,6 +594,15 @@ REQUESTS: Json = {
     "HookCall": {"type": "object", "description": "The data of the run, or what GitHub or Gitea tell."},
     "SignalValue": {"description": "Any JSON."},
     "Decision": _object({"comment": {"type": "string", "maxLength": 1000}}),
+    "JobsRequest": _object(_JOBS_MEANT, anyOf=_any_of("jobs", "where")),
+    "TagsRequest": _object(
+        {
+            **_JOBS_MEANT,
+            "add": {**_LABELS, "description": "Tags to add."},
+            "remove": {**_LABELS, "description": "Tags to take away."},
+        },
+        anyOf=_any_of("jobs", "where"),
+    ),
     "RerunRequest": _object(
         {
             "runs": {"type": "array", "minItems": 1, "maxItems": specs.MAX_JOBS, "items": _ID},

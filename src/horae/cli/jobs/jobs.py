@@ -127,11 +127,14 @@ def _show_hooks(session: Session, jobs: list[Json]) -> None:
 def list_jobs(
     session: Session,
     name: Annotated[str | None, Option("--name", metavar="TEXT", help="Only with this in the name.")] = None,
+    owner: Annotated[str | None, Option("--owner", metavar="NAME", help="Only of this owner.")] = None,
+    tag: Annotated[str | None, Option("--tag", metavar="TAG", help="Only with this tag.")] = None,
+    queue: Annotated[str | None, Option("--queue", metavar="NAME", help="Only whose runs wait in this queue.")] = None,
     limit: Limit = 50,
 ) -> None:
     """List jobs, newest first."""
     with session.client() as client:
-        page = client.json.jobs(name=name, limit=limit)
+        page = client.json.jobs(name=name, owner=owner, tag=tag, queue=queue, limit=limit)
     if session.as_json:
         session.screen.json(page)
     else:

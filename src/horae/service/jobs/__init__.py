@@ -7,7 +7,6 @@ triggers, cursors and runs by request have their own modules.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from horae.core.definitions import Idempotency, Sort
@@ -25,7 +24,6 @@ from horae.core.model import (
     RunFilter,
     Standing,
 )
-from horae.core.policy.breaker import paused_job, without_reason
 from horae.core.runs.orders import Lend
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, NotFound
@@ -47,6 +45,7 @@ from horae.service.jobs.data import DataCheck
 from horae.service.jobs.due import DueMoments, Upcoming
 from horae.service.jobs.following import Following
 from horae.service.jobs.glances import Glances, GlancesStore
+from horae.service.jobs.many import ManyJobs, pausing, resuming
 from horae.service.jobs.offers import Offers
 from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
@@ -95,6 +94,7 @@ class Jobs:
         self.following = Following(store)
         self.triggers = Triggers(store, self._changes, self.data, self.following)
         self.cursors = Cursors(store)
+        self.many = ManyJobs(store, self._changes, self._sealing)
         self._submits = Submits(
             store, self._changes, self._sealing, self.data, self._admission, self.cursors, self.following
         )
@@ -162,13 +162,7 @@ class Jobs:
     async def set_paused(self, job_id: int, paused: bool, by: str = "") -> Job:
         """Stop or go on firing. Moments that pass while paused are not made up for. A job that has paused itself
         begins to count its failures anew."""
-
-        def change(job: Job, now: Moment) -> Job:
-            if paused:
-                return paused_job(job, by, now)
-            return replace(job, paused=False, annotations=without_reason(job.annotations))
-
-        return await self._changes.change(job_id, change)
+        return await self._changes.change(job_id, (pausing(by) if paused else resuming()).change)
 
     async def delete(self, job_id: int) -> None:
         """For good. Moments that are due get their records first, and end with the other runs that wait."""

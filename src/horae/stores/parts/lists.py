@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from horae.core.model import DEFAULT_ORG, SECOND, Job, JobFilter, Page, RunFilter, State
+from horae.core.model import DEFAULT_ORG, DEFAULT_QUEUE_NAME, SECOND, Job, JobFilter, Page, RunFilter, State
 from horae.core.runs.orders import NEVER
 from horae.stores.parts.definitions import DefinitionPart
 from horae.stores.parts.pages import Where, like, page, read_cursor, write_cursor
@@ -72,11 +72,11 @@ class ListPart(DefinitionPart):
 
     async def list_jobs(self, where: JobFilter, cursor: str | None, limit: int) -> Page:
         start, where = read_cursor(cursor, NEVER), await self._placed(where)
-        if where.words is None:
+        if where.words is None and where.tag is None:
             wanted = self._wanted_jobs(where)
             end = await self._end_of_scan(wanted, start)
         else:
-            wanted, end = await self._with_words(where, start)
+            wanted, end = await self._with_words_or_tag(where, start)
         rows = await self._walk_down(wanted, start, end, limit + 1, {"jobs": JOB_COLUMNS})
         return _short(page(await self._with_triggers(rows), limit), end)
 
@@ -100,6 +100,8 @@ class ListPart(DefinitionPart):
                 found.add(f"{column} = ?", value)
         if indexed == "key":
             condition += " AND key IS NOT NULL"  # as the index says it
+        if where.queue is not None:
+            found.add(f"coalesce({self._json_field('policy', 'queue')}, '{DEFAULT_QUEUE_NAME}') = ?", where.queue)
         if where.paused is not None:
             if where.paused and indexed is None:
                 condition += " AND paused"
@@ -117,12 +119,16 @@ class ListPart(DefinitionPart):
         _add_kinds(found, where.not_kinds, "NOT IN")
         return Wanted([Stretch("jobs", tuple(keys), condition)], found)
 
-    async def _with_words(self, where: JobFilter, start: int) -> tuple[Wanted, int]:
-        """Return the newest jobs with these words, and the lowest id that was looked at. Names and keys are read by
-        their indexes alone: a hundred thousand take less time than it takes to type a letter."""
+    async def _with_words_or_tag(self, where: JobFilter, start: int) -> tuple[Wanted, int]:
+        """Return the newest jobs with these words and this tag, and the lowest id that was looked at. Names, keys and
+        tags are read by their indexes alone: a hundred thousand take less time than it takes to type a letter."""
         found, parts = Where(), []
         org = "" if where.org is None else f"org = {found.put(where.org)} AND "
-        for column, also in (("name", ""), ("key", " AND key IS NOT NULL")):
+        tagged = "" if where.tag is None else f"FROM job_tags WHERE {org}tag = {found.put(where.tag)}"
+        if where.words is None:
+            parts.append(f"SELECT job_id {tagged} AND job_id < {start:d}")
+        for column, also in (("name", ""), ("key", " AND key IS NOT NULL")) if where.words is not None else ():
+            also += f" AND id IN (SELECT job_id {tagged})" if tagged else ""
             said = Where()
             said.args = found.args
             for word in (where.words or "").split()[:MOST_WORDS]:

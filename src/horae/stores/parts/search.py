@@ -50,10 +50,12 @@ class SearchPart(ListPart):
 
     async def search_jobs(self, where: JobFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
         where = await self._placed(where)
-        if where.words is not None:
-            wanted, end = await self._with_words(where, NEVER)
+        if where.words is not None or where.tag is not None:
+            wanted, end = await self._with_words_or_tag(where, NEVER)
             return await self._sorted_jobs(where, wanted, end, sorts, offset, limit)
         wanted = self._searched(where)
+        if list(sorts) == [Sort("next_at")] and where == JobFilter(where.org):
+            return await self._all_by_next(wanted, offset, limit)
         is_indexed = wanted.is_exact or (
             not wanted.rest.conditions and all(sort.by in ("id", "name") for sort in sorts)
         )
@@ -66,7 +68,8 @@ class SearchPart(ListPart):
         order = _ordered(sorts, JOB_SORTS, {})
         condition = f"{wanted.stretches[0].above(end)} AND {wanted.rest.text()}"
         if where.latest is not None:
-            return await self._by_latest(where.latest, condition, wanted, sorts, offset, limit)
+            found = await self._by_latest(where.latest, condition, wanted, sorts, offset, limit)
+            return replace(found, is_part=found.is_part or bool(end))
         if any(sort.by in BY_MOMENT for sort in sorts):
             ids = await self._by_moment(condition, wanted, sorts)
             total, jobs = len(ids), await self.load_jobs(ids[offset : offset + limit])
@@ -75,7 +78,37 @@ class SearchPart(ListPart):
             jobs = await self._with_triggers(await self.read(self._statement(text), *wanted.rest.args))
             text = f"SELECT count(*) FROM (SELECT 1 FROM jobs WHERE {condition} LIMIT {COUNTED}) AS counted"  # noqa: S608
             total = int((await self.read(self._statement(text), *wanted.rest.args))[0][0])
-        return _found(jobs, total, offset, bool(end) or total == COUNTED)
+        return _found(jobs, total, offset, bool(end) or total == COUNTED, is_part=bool(end))
+
+    async def _all_by_next(self, wanted: Wanted, offset: int, limit: int) -> Found:
+        """All jobs, the next one due first, by the index of moments; those that are not due at all come last."""
+        until = min(offset + limit, COUNTED)
+        condition = wanted.stretches[0].above(0)
+        text = f"SELECT id FROM (SELECT id FROM jobs WHERE {condition} LIMIT {COUNTED}) AS counted"  # noqa: S608
+        total = len(await self.read(self._statement(text), *wanted.rest.args))
+        found = await self._next_due(condition, wanted.rest.args, until)
+        if len(found) < until:
+            text = f"SELECT id FROM jobs WHERE {condition} ORDER BY id DESC LIMIT {until}"  # noqa: S608
+            rows = await self.read(self._statement(text), *wanted.rest.args)
+            dated = set(found)
+            found += [row[0] for row in rows if row[0] not in dated]
+        return _found(await self.load_jobs(found[offset:until]), total, offset, total == COUNTED)
+
+    async def _next_due(self, condition: str, args: Sequence[Any], most: int) -> list[int]:
+        """Ids of jobs like that, in the order of the first moment of each."""
+        found: dict[int, None] = {}
+        after = "next_at > 0"
+        while True:
+            text = f"SELECT next_at, trigger_id, job_id FROM due WHERE next_at < {NEVER} AND {after} "  # noqa: S608
+            rows = await self.read(f"{text}ORDER BY next_at, trigger_id LIMIT {SORTED}")
+            ids = dict.fromkeys(row[2] for row in rows if row[2] not in found)
+            listed = ", ".join(map(str, ids)) or "NULL"
+            text = f"SELECT id FROM jobs WHERE {condition} AND id IN ({listed})"  # noqa: S608
+            meant = {row[0] for row in await self.read(self._statement(text), *args)}
+            found |= dict.fromkeys(job_id for job_id in ids if job_id in meant)
+            if len(rows) < SORTED or len(found) >= most:
+                return list(found)
+            after = f"(next_at, trigger_id) > ({rows[-1][0]:d}, {rows[-1][1]:d})"
 
     def _searched(self, where: JobFilter) -> Wanted:
         """Of a source and of a user nothing is overlooked: whoever deletes, or asks for all of theirs, needs all."""
@@ -113,14 +146,17 @@ class SearchPart(ListPart):
             states = ", ".join(str(int(state)) for state in sorted({state for state, _ in latest.runs}))
             condition += f" AND id IN (SELECT job_id FROM live WHERE state IN ({states}))"  # noqa: S608
         found: list[int] = []
+        looked = 0
         together = SORTED if latest.is_counted else LOOKED_AT
         async for part in self._parts(condition, wanted, sorts, together):
+            looked += len(part)
             runs = await self._load_latest(part)
             said = await self._load_said(latest, [job_id for job_id in part if job_id not in runs])
             found += [job_id for job_id in part if latest.has(runs.get(job_id), said.get(job_id))]
             if not latest.is_counted and len(found) > offset + limit and len(part) == together:
                 return Found(await self.load_jobs(found[offset : offset + limit]), len(found), is_cut=True)
-        return Found(await self.load_jobs(found[offset : offset + limit]), len(found))
+        items = await self.load_jobs(found[offset : offset + limit])
+        return Found(items, len(found), is_part=looked >= COUNTED)
 
     async def _parts(
         self, condition: str, wanted: Wanted, sorts: Sequence[Sort], together: int
@@ -240,14 +276,14 @@ def _runs_above(end: int, wanted: Wanted) -> str:
 _FINISHED_AT = {"live": "CAST(NULL AS bigint) AS finished_at", "history": "finished_at"}
 
 
-def _found(items: list[Any], total: int, offset: int, is_cut: bool) -> Found:
+def _found(items: list[Any], total: int, offset: int, is_cut: bool, *, is_part: bool = False) -> Found:
     if is_cut and not items and offset:
         raise Invalid(
             f"a list by number does not reach {offset}: it looks at the newest",
             code="E_RANGE",
             hint="narrow it, or walk /v1/jobs and /v1/runs by cursor",
         )
-    return Found(items, total, is_cut)
+    return Found(items, total, is_cut, is_part)
 
 
 def _moments(due: Sequence[Row]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from horae.web import http
 from horae.web.native.alerts import Alerts
 from horae.web.native.audit import AuditLog
 from horae.web.native.callbacks import Callbacks
+from horae.web.native.changes import Changes
 from horae.web.native.cluster import Cluster
 from horae.web.native.events import Events
 from horae.web.native.explaining import Explaining
@@ -44,7 +45,8 @@ class Native:
         intake = Intake()
         self._resources = (
             Jobs(services, intake), Triggers(services, self.organisations), Runs(services, streams, intake),
-            Reruns(services), Signals(services), self.cluster, Queues(services), Limits(services), Tokens(services),
+            Reruns(services), Changes(services), Signals(services), self.cluster, Queues(services), Limits(services),
+            Tokens(services),
             Secrets(services), Hooks(services), Pings(services), Callbacks(services), Forecasts(services),
             Explaining(services), Events(services, streams), Alerts(services), AuditLog(services), Grants(services),
             LogLines(services, streams), Settings(services), Timelines(services), Logins(services), Users(services),

@@ -37,6 +37,8 @@ _JOBS = (
     params.text("key", "The key, exactly.", 128),
     params.text("kind", "The kind of work, such as shell or python.", 64),
     params.text("owner", "The owner, exactly.", 128),
+    params.text("tag", "One of the tags of the job, exactly.", 63),
+    params.text("queue", "The queue in which its runs wait. As `name`, it may make a page short.", 128),
     params.boolean("paused", "Only paused jobs, or only those that are not."),
     params.CURSOR,
     params.LIMIT,

@@ -46,7 +46,7 @@ class Users:
                body=http.Body("OrganisationRequest", {"name": "data"}), errors=(409,), needs=needs, is_dangerous=True),
             op("PATCH", f"{orgs}/{{org}}", self.change_org, "users", "Change the name or the limits of an organisation",
                "Organisation", body=http.Body("OrganisationChanges", {"most_waiting": 1000, "most_jobs": 500}),
-               errors=(409,), needs=needs),
+               errors=(409,), needs=needs, is_dangerous=True),
             op("DELETE", f"{orgs}/{{org}}", self.delete_org, "users", "Delete an organisation", status=204,
                errors=(409,), needs=needs, is_dangerous=True),
             op("GET", members, self.list_members, "users", "List the members of an organisation", "MemberPage",

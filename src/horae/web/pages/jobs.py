@@ -9,8 +9,9 @@ from urllib.parse import urlencode
 
 from horae import schemas
 from horae.core.definitions import Sort
-from horae.core.model import Found, Job, JobFilter, LatestRun, Phase, Run, State
+from horae.core.model import Found, Job, JobFilter, LatestRun, Run, State
 from horae.core.roles import Permission
+from horae.core.work.kinds import KINDS
 from horae.errors import Invalid
 from horae.service import Services
 from horae.service.jobs.glances import FATES
@@ -24,6 +25,7 @@ SORTS = {
     "next": [Sort("next_at")],
     "last": [Sort("last_at", descending=True)],
 }
+_FILTERS = ("q", "owner", "kind", "tag", "queue", "is", "state")
 LONGEST = 128  # characters of what is looked for
 STATES = {
     "failing": (State.FAILED, State.TIMED_OUT),
@@ -57,6 +59,8 @@ _ASKED = (
     _blank("q", "Words of the name, or of the key."),
     _blank("owner", "The owner, exactly."),
     _blank("kind", "The kind of work."),
+    _blank("tag", "One of the tags, exactly."),
+    _blank("queue", "The queue, by its name."),
     _choice("is", "Whether they are paused.", ("paused", "active")),
     _choice("state", "How their latest run stands.", tuple(STATES)),
     _choice("sort", "In which order.", tuple(SORTS)),
@@ -91,13 +95,14 @@ class JobsPage:
         return self._shell.page(
             request, "jobs.html", rows=await self._rows(found.items), found=found, asked=asked, sorts=tuple(SORTS),
             states=tuple(STATES), shown=SHOWN, width=FATES, address=lambda **changed: _address(asked, changed),
-            is_filtered=any(asked[name] for name in ("q", "owner", "kind", "is", "state")),
+            kinds=tuple(KINDS), where=_where(asked), is_filtered=any(asked[name] for name in _FILTERS),
         )  # fmt: skip
 
     async def _find(self, request: http.Request) -> Found:
         asked = request.args
         where = JobFilter(
             http.principal(request).bound_to, asked["owner"], words=asked["q"], kind=asked["kind"],
+            tag=asked["tag"], queue=asked["queue"],
             paused=None if asked["is"] is None else asked["is"] == "paused", latest=_latest(asked["state"]),
         )  # fmt: skip
         return await self._jobs.search(where, SORTS[asked["sort"] or "newest"], (asked["page"] - 1) * SHOWN, SHOWN)
@@ -116,10 +121,17 @@ def _row(job: Job, latest: Run | None, fates: Sequence[tuple[int, State]]) -> Ro
 
 
 def _latest(state: str | None) -> LatestRun | None:
-    if state is None:
-        return None
-    runs = frozenset((each, phase) for each in STATES[state] for phase in Phase)
-    return LatestRun(runs, ("none",), frozenset(), frozenset(), is_counted=False)
+    return None if state is None else LatestRun.of(STATES[state], is_counted=False)
+
+
+def _where(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the filter as the API takes it, for what is done with all that were found."""
+    found = {name: asked[name] for name in ("q", "owner", "kind", "tag", "queue") if asked[name]}
+    if asked["is"]:
+        found["paused"] = asked["is"] == "paused"
+    if asked["state"]:
+        found["state"] = [state.word for state in STATES[asked["state"]]]
+    return found
 
 
 def _address(asked: dict[str, Any], changed: dict[str, Any]) -> str:

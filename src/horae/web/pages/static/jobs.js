@@ -1,10 +1,9 @@
 // The list of jobs: found as one types, chosen by the row, changed together.
-import { ask as send, get, post } from "./api.js";
+import { get, post } from "./api.js";
 import { byId, later, reachScrolled } from "./dom.js";
 import { toast } from "./toasts.js";
 import { count } from "./words.js";
 
-const AT_ONCE = 6; // requests under way
 const PAGE = 1000;
 const VERBS = {
   run: ["Run", "Each runs once, now, by its own overlap rule.", "asked to run"],
@@ -66,25 +65,17 @@ function showChosen() {
   bulk.hidden = number === 0;
   byId("count").textContent = `${jobs(number)} chosen`;
   bulk.querySelector("[data-verb=rerun]")?.toggleAttribute("hidden", everything !== undefined);
-  byId("everything").hidden = everything !== undefined || !isWhole || total <= number || new URLSearchParams(location.search).has("state");
+  byId("everything").hidden = everything !== undefined || !isWhole || total <= number;
   byId("everything").textContent = `Choose all ${count(total)}${"cut" in byId("jobs").dataset ? "+" : ""}`;
   if (byId("all")) byId("all").checked = isWhole;
 }
 
-// All that the filters find, as the API knows them.
+const where = () => JSON.parse(byId("jobs").dataset.where);
+
+// All that the filters find, as the API knows them: a dry run names them, and refuses more than can be changed at once.
 async function readEverything() {
-  const asked = new URLSearchParams(location.search);
-  const wanted = new URLSearchParams({ limit: PAGE });
-  for (const name of ["q", "owner", "kind"]) if (asked.get(name)) wanted.set(name, asked.get(name));
-  if (asked.get("is")) wanted.set("paused", String(asked.get("is") === "paused"));
-  const ids = [];
-  do {
-    const page = await get(`/v1/jobs?${wanted}`);
-    ids.push(...page.items.map((job) => job.id));
-    if (page.cursor) wanted.set("cursor", page.cursor);
-    else wanted.delete("cursor");
-  } while (wanted.has("cursor"));
-  return ids;
+  const { items } = await post("/v1/jobs/pause", { where: where(), dry_run: true });
+  return items.map((one) => one.job_id);
 }
 
 function ask(verb, number) {
@@ -119,30 +110,18 @@ async function rerunAll(ids) {
   return [...items.filter((one) => one.error).map((one) => one.error), ...never];
 }
 
-async function tag(id, word) {
-  const job = await get(`/v1/jobs/${id}`);
-  const tags = [...new Set([...(job.policy.tags ?? []), word])];
-  await send("PUT", `/v1/jobs/${id}`, { body: { ...job, policy: { ...job.policy, tags } }, headers: { "if-match": `"${job.version}"` } });
-}
-
 async function changeAll(verb, ids) {
+  const more = verb === "tag" ? { add: [byId("sure-tag").value.trim()] } : {};
   const wrong = [];
-  const left = [...ids];
-  const word = byId("sure-tag").value.trim();
-  const work = async () => {
-    for (let id = left.pop(); id !== undefined; id = left.pop()) {
-      try {
-        await (verb === "tag" ? tag(id, word) : post(`/v1/jobs/${id}/${verb}`));
-      } catch (problem) {
-        wrong.push(problem);
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  for (let start = 0; start < ids.length; start += PAGE) {
+    const { items } = await post(`/v1/jobs/${verb}`, { jobs: ids.slice(start, start + PAGE), ...more });
+    wrong.push(...items.filter((one) => one.error).map((one) => one.error));
+  }
   return wrong;
 }
 
 async function act(verb, ids = chosen()) {
+  if (!ids.length) return toast("There is none");
   if (!(await ask(verb, ids.length))) return;
   const buttons = bulk.querySelectorAll("button");
   buttons.forEach((button) => { button.disabled = true; });
