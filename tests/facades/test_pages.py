@@ -348,3 +348,24 @@ async def test_an_order_that_is_only_of_the_newest_jobs_says_so(
         await world.submit(name=f"job {number}")
     assert "among the newest only" not in (await api.get("/jobs?sort=next")).text
     assert "among the newest only" in (await api.get("/jobs?sort=last")).text
+
+
+async def test_the_year_and_the_trend_of_a_job_lead_to_its_runs_and_it_can_be_deleted(
+    api: httpx.AsyncClient, world: World
+):
+    job = await world.submit(schedule="0 2 * * *")
+    await world.join()
+    runs = []
+    for number in range(2):
+        work = await world.start_run(job.id)
+        await work.end(State.SUCCEEDED, finished_at=world.clock.now() + (number + 1) * 1_000_000)
+        runs.append(work.run_id)
+    page = (await api.get(f"/jobs/{job.id}", headers={"cookie": "horae-look=auto.roomy.Asia/Tokyo"})).text
+    [day] = re.findall(r'href="(/runs\?job=[^"]+)" aria-label="[^"]*succeeded"', page)
+    assert re.search(r"since=\d{4}-\d\d-\d\dT00%3A00%3A00%2B09%3A00&amp;until=", day)
+    assert (await api.get(day.replace("&amp;", "&"))).status_code == 200
+    assert all(f'<a href="/runs/{run}" aria-label="#{run} succeeded' in page for run in runs)
+    assert f'data-post="/v1/jobs/{job.id}"' in page
+    assert f'data-post="/v1/triggers/{job.triggers[0].id}"' in page
+    await api.delete(f"/v1/jobs/{job.id}")
+    assert "data-post" not in (await api.get(f"/jobs/{job.id}")).text

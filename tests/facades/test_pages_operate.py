@@ -295,3 +295,17 @@ async def test_a_result_may_say_anything_of_tests(world: World, result: Any) -> 
     run = await world.jobs.run_now(await make(world))
     await (await world.take(run.id)).end(State.SUCCEEDED, result=json.dumps(result))
     assert await page(world, f"/runs/{run.id}")
+
+
+async def test_the_timeline_says_when_triggers_clash_and_what_runs_out_and_leads_there(world: World) -> None:
+    first = await make(world, name="at noon 0", schedule="0 12 * * *")
+    for number in range(1, 40):
+        await make(world, name=f"at noon {number}", schedule="0 12 * * *")
+    text = await page(world, "/timeline?span=3d")
+    clashes = text.partition('id="clashes"')[2].partition("</section>")[0]
+    assert "40 triggers" in clashes
+    assert "40 with 0 12 * * * (UTC)" in clashes
+    assert re.search(r"<time datetime=\"[^\"]+T12:00:00Z\"", clashes)
+    assert re.search(r'href="/jobs/\d+"', clashes)
+    assert re.search(r'<line class="clash" x1="\d+"', text)
+    assert first

@@ -264,3 +264,32 @@ def test_two_tabs_share_one_stream_of_events(page: Any, server: Server):
     for each in (page, other):
         each.bring_to_front()
         each.locator("[data-fresh=recent]").get_by_role("link", name="shared").first.wait_for()
+
+
+def test_a_trigger_is_turned_off_and_on_and_the_job_deleted_from_its_page(page: Any, server: Server):
+    job_id = submit(server, name="to be deleted", schedule="0 2 * * *")
+    page.goto(f"/jobs/{job_id}")
+    page.get_by_role("button", name="Turn off").click()
+    page.get_by_role("button", name="Turn on").wait_for()
+    assert server.get(f"/v1/jobs/{job_id}")["triggers"][0]["enabled"] is False
+    page.get_by_role("button", name="Turn on").click()
+    page.get_by_role("button", name="Turn off").wait_for()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.locator("#job").get_by_text("deleted", exact=True).wait_for()
+    assert server.get(f"/v1/jobs/{job_id}")["deleted_at"]
+
+
+def test_all_jobs_of_a_filter_by_state_and_tag_are_paused_in_one_request(page: Any, server: Server):
+    ids = [submit(server, name=f"fails {number}", steps=[{"run": "false"}], tags=["bad"]) for number in range(2)]
+    other = submit(server, name="fine", tags=["bad"])
+    for job_id in (*ids, other):
+        server.ended(server.http.post(f"/v1/jobs/{job_id}/run").json()["id"])
+    page.goto("/jobs")
+    page.get_by_role("link", name="#bad").first.click()
+    page.get_by_label("How the latest run stands").select_option("failing")
+    page.wait_for_url("**state=failing**")
+    page.get_by_role("button", name="Pause all…").click()
+    page.get_by_role("button", name="Pause 2 jobs").click()
+    page.get_by_text("2 jobs paused").wait_for()
+    assert [server.get(f"/v1/jobs/{job_id}")["paused"] for job_id in (*ids, other)] == [True, True, False]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from statistics import median
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 from horae import schemas
 from horae.core.insight import timeline
@@ -24,6 +26,7 @@ class Cell(NamedTuple):
     y: int
     look: str
     title: str
+    href: str | None  # its runs
 
 
 class Heat(NamedTuple):
@@ -34,7 +37,7 @@ class Heat(NamedTuple):
     rows: list[tuple[str, str]]  # days with runs
 
 
-def heat(days: Sequence[schemas.Day]) -> Heat:
+def heat(days: Sequence[schemas.Day], job_id: int, zone: str) -> Heat:
     """A year of fates: weeks from left to right, Monday on top. Red where anything failed, the darker the more."""
     first = date.fromisoformat(days[0].date)
     start = first - timedelta(days=first.weekday())
@@ -43,12 +46,24 @@ def heat(days: Sequence[schemas.Day]) -> Heat:
     for one in days:
         at = date.fromisoformat(one.date)
         week, weekday = divmod((at - start).days, 7)
-        cells.append(Cell(week * _CELL, 16 + weekday * _CELL, _look(one.runs, most), _fate_words(one)))
+        cells.append(
+            Cell(week * _CELL, 16 + weekday * _CELL, _look(one.runs, most), _fate_words(one), _day(one, job_id, zone))
+        )
         if at.day == 1:
             months.append((week * _CELL, _MONTHS[at.month - 1]))
     width = (cells[-1].x // _CELL + 1) * _CELL
     rows = [(one.date, _fate_words(one).partition(": ")[2]) for one in reversed(days) if one.runs]
     return Heat(width, 16 + 7 * _CELL, cells, months, rows)
+
+
+def _day(one: schemas.Day, job_id: int, zone: str) -> str | None:
+    """Return the runs of a day of this zone; None where there are none."""
+    if not one.runs:
+        return None
+    begin = datetime.fromisoformat(one.date).replace(tzinfo=ZoneInfo(zone))
+    until = begin + timedelta(days=1)  # by the clock, however long that day is
+    at = {"since": begin.isoformat(), "until": until.isoformat()}
+    return "/runs?" + urlencode({"job": job_id, **at})
 
 
 def _fate_words(one: schemas.Day) -> str:

@@ -53,7 +53,8 @@ class JobPage:
         return await self._shell.page_of(
             job, request, "job.html", job=render.job(job), runs=runs, listed=LISTED,
             drawing=draw(picture(job.spec)) if "tasks" in job.spec else None,
-            why=(await self._explaining.of_job(job)).sentences, heat=heat([render.day(it) for it in days]),
+            why=(await self._explaining.of_job(job)).sentences,
+            heat=heat([render.day(it) for it in days], job.id, self._shell.zone_of(request)),
             trend=trend(runs, await self._forecasting.expected(job.id)),
             whens=[self._when(one) for one in job.triggers], neighbours=await self._neighbours(job),
             latest=None if latest is None else render.run(latest), work=_work(job),

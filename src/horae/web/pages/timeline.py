@@ -22,6 +22,7 @@ from horae.web.pages.shell import HTML, Shell
 WIDTH, TICKS = 1000, 6
 ROWS = 40
 MOST_IN_TABLE = 200
+LISTED = 8  # shortages, and clashes
 _LEAST = 2  # units of the shortest bar
 SPANS = {
     "15m": timedelta(minutes=15), "1h": timedelta(hours=1), "6h": timedelta(hours=6), "24h": timedelta(days=1),
@@ -87,8 +88,47 @@ class TimelinePage:
             ticks=[render.stamp(window.start + length * tick // TICKS) for tick in range(TICKS)], zone=zone,
             now_x=_x(found.now, window), load=_load(found), behind=_behind(found),
             at_once=None if args["at"] is None else _at(found, middle), middle=render.stamp(middle),
+            shortages=_shortages(found), clashes=_clashes(found),
             is_foretold=found.forecast is not None or window.end <= found.now,
         )  # fmt: skip
+
+
+class Ahead(NamedTuple):
+    """Something that is to come and that somebody may want to change."""
+
+    x: int  # on the axis
+    at: str
+    title: str
+    about: str
+    href: str
+
+
+_SHORT = {"slots": "/cluster", "queue": "/queues", "limit": "/queues"}
+
+
+def _shortages(found: Timeline) -> list[Ahead]:
+    """Return where places run out, with when and how many."""
+    return [
+        Ahead(
+            _x(it.start_at, found.window), render.stamp(it.start_at), f"{it.what} of {it.name}",
+            f"{round(it.wanted)} wanted, {it.rate if it.capacity is None else it.capacity} there, "
+            f"until {render.stamp(it.end_at)}", _SHORT[it.what],
+        )
+        for it in (found.forecast.shortages[:LISTED] if found.forecast else ())
+    ]  # fmt: skip
+
+
+def _clashes(found: Timeline) -> list[Ahead]:
+    """Return when many triggers are due in the same second; the first of their jobs leads on."""
+    return [
+        Ahead(
+            _x(it.at, found.window), render.stamp(it.at), f"{it.triggers} triggers, {it.times} times",
+            "; ".join(f"{crowd.triggers} with {crowd.expression} ({crowd.timezone})" for crowd in it.crowds),
+            f"/jobs/{it.crowds[0].jobs[0]}",
+        )
+        for it in (found.forecast.clashes[:LISTED] if found.forecast else ())
+        if it.crowds and it.crowds[0].jobs
+    ]  # fmt: skip
 
 
 class There(NamedTuple):

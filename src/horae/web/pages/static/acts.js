@@ -6,11 +6,11 @@ import { sure } from "./sure.js";
 import { toast } from "./toasts.js";
 
 async function act(button) {
-  const { post: path, ask: question, done, once, method = "POST" } = button.dataset;
+  const { post: path, ask: question, done, once, body, method = "POST" } = button.dataset;
   if (question && !(await sure(done, question, button.textContent, true))) return;
   button.disabled = true;
   try {
-    const answer = await ask(method, path);
+    const answer = await ask(method, path, { body });
     if (answer?.is_sent === false) toast({ detail: answer.detail, hint: "nothing was sent" });
     else if (once) await showOnce(done, answer[once]);
     else toast(`${done}: done`);
