@@ -13,5 +13,5 @@ def test_each_role_has_more_than_the_one_before_it() -> None:
     assert PERMISSIONS[Role.ADMIN] == frozenset(Permission)
 
 
-def test_a_viewer_may_only_look() -> None:
-    assert PERMISSIONS[Role.VIEWER] == {Permission.READ}
+def test_a_viewer_may_only_look_logs_included() -> None:
+    assert PERMISSIONS[Role.VIEWER] == {Permission.READ, Permission.LOGS}

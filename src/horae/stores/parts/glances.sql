@@ -40,8 +40,8 @@ GROUP BY reason ORDER BY reason;
 -- Of each end the newest, which an index has.
 SELECT job_id, max(id) FROM (
   SELECT * FROM (SELECT job_id, id FROM history
-    WHERE state > 10 AND state = {failed} AND id >= $1 AND parent_id IS NULL ORDER BY id DESC LIMIT $3) AS s0
+    WHERE state > {succeeded} AND state = {failed} AND id >= $1 AND parent_id IS NULL ORDER BY id DESC LIMIT $3) AS s0
   UNION ALL SELECT * FROM (SELECT job_id, id FROM history
-    WHERE state > 10 AND state = {timed_out} AND id >= $1 AND parent_id IS NULL ORDER BY id DESC LIMIT $3) AS s1) AS bad
+    WHERE state > {succeeded} AND state = {timed_out} AND id >= $1 AND parent_id IS NULL ORDER BY id DESC LIMIT $3) AS s1) AS bad
 WHERE CAST($2 AS integer) IS NULL OR (SELECT j.org FROM jobs j WHERE j.id = bad.job_id) = $2
 GROUP BY job_id ORDER BY 2 DESC;

@@ -13,7 +13,10 @@ from horae.stores.rows import Row
 
 RACES = 4  # that whoever makes an organisation may lose
 MANUAL = "manual"  # the source of what was said by hand
-HOLDS = ("members", "sessions", "grants", "secrets", "rules", "channels", "alerts", "deliveries")  # go with it
+HOLDS = (  # go with it
+    "drop_members_in", "drop_sessions_in", "drop_grants_in", "drop_secrets_in", "drop_rules_in", "drop_channels_in",
+    "drop_alerts_in", "drop_deliveries_in",
+)  # fmt: skip
 
 
 class UserPart(Database):
@@ -101,8 +104,8 @@ class UserPart(Database):
             if jobs or runs or sources:
                 return {"jobs": jobs, "runs that have not ended": runs, "sources": sources}
             yield ("revoke_tokens_in", org, now)
-            for what in HOLDS:
-                yield (f"drop_{what}_in", org)
+            for statement in HOLDS:
+                yield (statement, org)
             yield ("drop_organisation", org, now)
             return {}
 
