@@ -350,6 +350,14 @@ async def test_an_order_that_is_only_of_the_newest_jobs_says_so(
     assert "among the newest only" in (await api.get("/jobs?sort=last")).text
 
 
+async def test_the_page_of_a_job_says_how_it_runs(api: httpx.AsyncClient, world: World):
+    await world.submit(name="backup", retry={"attempts": 3}, tags=["nightly"], labels=["gpu"])
+    page = (await api.get("/jobs/1")).text
+    assert "<dt>Retries</dt><dd>up to 3 attempts" in page
+    assert "<dt>Agents with</dt><dd>gpu</dd>" in page
+    assert '<a class="tag" href="/jobs?tag=nightly">#nightly</a>' in page
+
+
 async def test_the_year_and_the_trend_of_a_job_lead_to_its_runs_and_it_can_be_deleted(
     api: httpx.AsyncClient, world: World
 ):

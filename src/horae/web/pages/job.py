@@ -14,6 +14,7 @@ from horae.service import Services
 from horae.web import http, params, render
 from horae.web.pages.charts import heat, trend
 from horae.web.pages.drawings import Drawing, Neighbour, draw, draw_dependencies
+from horae.web.pages.ruled import how_it_runs
 from horae.web.pages.shell import HTML, Shell
 
 LATEST = 60  # runs that the trend shows
@@ -57,7 +58,7 @@ class JobPage:
             heat=heat([render.day(it) for it in days], job.id, self._shell.zone_of(request)),
             trend=trend(runs, await self._forecasting.expected(job.id)),
             whens=[self._when(one) for one in job.triggers], neighbours=await self._neighbours(job),
-            latest=None if latest is None else render.run(latest), work=_work(job),
+            latest=None if latest is None else render.run(latest), work=_work(job), rules=how_it_runs(job.policy),
             cursor=page.cursor, is_first=request.args["cursor"] is None,
         )  # fmt: skip
 
