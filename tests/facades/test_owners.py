@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from horae.core.identity import User
-from horae.core.model import Reason, Run, RunFilter, State
+from horae.core.model import SECOND, Reason, Run, RunFilter, State
 from horae.core.rights import Grant
 from horae.core.roles import Role
 from horae.core.work.specs import parse_job
 from horae.errors import Conflict
 from horae.service.jobs import Jobs
-from horae.service.policy import owners
+from horae.service.policy import barring, owners
+from horae.service.policy.barring import REST, Barring
 from tests.facades.explain.asking import act, finish, why_run
 from tests.facades.world import BOTH, World
 
@@ -156,6 +157,113 @@ async def test_a_webhook_is_told_and_makes_no_run(world: World) -> None:
     answer = await world.http.post(address, json={})
     assert (answer.status_code, answer.json()["code"]) == (409, "E_OWNER")
     assert not (await world.jobs.list_runs(RunFilter(job_id=job))).items
+
+
+# ── runs that wait already ──
+
+
+async def end_barred(world: World) -> int:
+    return await Barring(world.store, world.queue, world.clock).end()
+
+
+@BOTH
+async def test_what_waits_of_an_owner_that_was_disabled_ends_and_says_why(world: World) -> None:
+    ann, job, other = await account(world), await submitted(world, schedule=None), await submitted(world, "tom")
+    queued, foreign = await world.jobs.run_now(job), await world.jobs.run_now(other)
+    later = await world.jobs.run_now(job, run_at=world.clock.now() + 60 * SECOND)
+    assert await end_barred(world) == 0
+    await world.store.set_disabled(ann, 1)
+    assert await end_barred(world) == 2
+    for run in (queued, later):
+        ended = await world.jobs.get_run(run.id)
+        assert (ended.state, ended.reason) == (State.SKIPPED, Reason.OWNER)
+        told = (await why_run(world, run)).first
+        assert (told["code"], told["data"]["owner"]) == ("run.skipped.owner", "ann")
+        assert "while it waited" in told["text"]
+    assert [claimed.run_id for claimed in await world.claim("shell")] == [foreign.id]
+    assert await end_barred(world) == 0
+
+
+@BOTH
+async def test_what_runs_goes_on_and_its_successor_never_starts(world: World) -> None:
+    ann, job = await account(world), await submitted(world, schedule=None, overlap="queue")
+    running, successor = await world.jobs.run_now(job), await world.jobs.run_now(job)
+    [claimed] = await world.claim("shell")
+    await world.store.set_disabled(ann, 1)
+    assert await end_barred(world) == 1
+    assert (await world.jobs.get_run(successor.id)).state is State.SKIPPED
+    await finish(world, claimed)
+    assert (await world.jobs.get_run(running.id)).state is State.SUCCEEDED
+    assert await world.claim("shell") == []
+
+
+@BOTH
+async def test_the_gate_of_a_run_that_ended_is_free_when_the_rights_are_back(world: World) -> None:
+    ann, job = await account(world), await submitted(world, schedule=None, overlap="queue")
+    for _ in range(2):
+        await world.jobs.run_now(job)
+    await world.store.set_disabled(ann, 1)
+    assert await end_barred(world) == 2
+    await world.store.set_disabled(ann, None)
+    again = await world.jobs.run_now(job)
+    assert [claimed.run_id for claimed in await world.claim("shell")] == [again.id]
+
+
+@BOTH
+async def test_what_waits_goes_on_where_a_role_or_a_grant_is_enough(world: World) -> None:
+    ann = await account(world, Role("read+runs.start"))
+    job, tagged = await submitted(world, schedule=None), await submitted(world, schedule=None, tags=["t"])
+    runs = [await world.jobs.run_now(each) for each in (job, tagged)]
+    assert await end_barred(world) == 0
+    await world.store.put_grant(Grant(0, 1, "ann", Role.OPERATOR, tag="t"))
+    await world.store.put_member(1, ann, Role.VIEWER, 0)
+    assert await end_barred(world) == 1
+    assert [(await world.jobs.get_run(run.id)).state for run in runs] == [State.SKIPPED, State.QUEUED]
+    assert await world.store.drop_member(1, ann, unless_last=False)
+    assert await end_barred(world) == 1
+
+
+@BOTH
+async def test_a_task_that_waits_fails_and_its_workflow_with_it(world: World) -> None:
+    ann = await account(world)
+    document = parse_job({"name": "w", "tasks": {"a": {"steps": [{"run": "true"}]}}})
+    flow = (await world.jobs.submit([document], owner="ann")).jobs[0].id
+    parent = await world.jobs.run_now(flow)
+    await act(world)
+    await world.store.set_disabled(ann, 1)
+    assert await end_barred(world) == 1
+    [task] = (await world.jobs.list_runs(RunFilter(parent_id=parent.id))).items
+    assert (task.state, task.reason) == (State.FAILED, Reason.OWNER)
+    assert (await why_run(world, task)).first["code"] == "run.failed.owner"
+    for _ in range(3):
+        await act(world)
+    assert (await world.jobs.get_run(parent.id)).state is State.FAILED
+
+
+async def test_very_many_end_a_batch_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(barring, "RUNS_TOGETHER", 2)
+    monkeypatch.setattr(barring, "JOBS_TOGETHER", 1)
+    ann, jobs = await account(world), [await submitted(world, schedule=None) for _ in range(3)]
+    for job in jobs:
+        for _ in range(4):
+            await world.jobs.run_now(job)
+    await world.store.set_disabled(ann, 1)
+    assert await end_barred(world) == 12
+    assert await world.claim("shell") == []
+
+
+async def test_the_leader_looks_every_few_seconds(world: World) -> None:
+    ann, job = await account(world), await submitted(world, schedule=None)
+    duty = Barring(world.store, world.queue, world.clock)
+    await duty.tend()
+    run = await world.jobs.run_now(job)
+    await world.store.set_disabled(ann, 1)
+    world.clock.advance(REST / 2)
+    await duty.tend()
+    assert (await world.jobs.get_run(run.id)).state is State.QUEUED
+    world.clock.advance(REST / 2)
+    await duty.tend()
+    assert (await world.jobs.get_run(run.id)).state is State.SKIPPED
 
 
 async def test_owners_are_asked_for_together_and_believed_for_a_while(

@@ -41,6 +41,7 @@ from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
+from horae.service.policy.barring import Barring
 from horae.service.retention import Retention
 from horae.stores.sqlite import SqliteStore
 from horae.testing import START, FakeClock
@@ -354,6 +355,18 @@ async def test_a_leader_renews_at_its_interval_and_sweeps_in_between(
     for _ in range(5):
         await role.step()
     assert probe.calls["sweep"] == 5
+
+
+async def test_only_a_leader_ends_what_waits_of_owners_that_may_not_run_it(
+    cluster: Cluster, probe: Probe, queue: Hours, clock: NoSleep
+):
+    role = CoordinatorRole(cluster, queue, clock, interval=5, look=1, barring=Barring(probe, queue, clock))
+    await role.tidy()
+    assert probe.calls["list_short_owners"] == 0
+    await role.campaign()
+    for _ in range(6):  # a second each
+        await role.tidy()
+    assert probe.calls["list_short_owners"] == 2
 
 
 class Still(FakeClock):

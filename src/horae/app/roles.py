@@ -32,6 +32,7 @@ from horae.service.firing import Firing
 from horae.service.insight.learning import Learning
 from horae.service.jobs.inbox import Inbox
 from horae.service.jobs.overdue import Overdue
+from horae.service.policy.barring import Barring
 from horae.service.retention import Retention
 from horae.service.workflows.driver import Driver
 
@@ -191,10 +192,13 @@ class CoordinatorRole:
         interval: float,
         look: float,
         overdue: Overdue | None = None,
+        barring: Barring | None = None,
     ) -> None:
         """A leader renews its lease every `interval`; who beats and who leads is looked at every `look` seconds. What
-        is `overdue` at the start is enqueued by the first that leads."""
+        is `overdue` at the start is enqueued by the first that leads; `barring` ends what waits of owners that may not
+        run it any more."""
         self._overdue = overdue
+        self._barring = barring
         self._cluster = cluster
         self._waiting, self._nodes = queue.watch("waiting"), queue.watch("nodes")
         self._clock = clock
@@ -224,6 +228,8 @@ class CoordinatorRole:
             await (self._overdue.enqueue() if self._cluster.is_leader else self._overdue.begin())
         if self._cluster.is_leader:
             await self._cluster.tidy()
+            if self._barring is not None:
+                await self._barring.tend()
         await self._clock.sleep(self._look)
 
     async def run(self) -> None:

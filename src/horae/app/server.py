@@ -104,6 +104,7 @@ from horae.service.jobs.hooks import Hooks
 from horae.service.jobs.inbox import Inbox
 from horae.service.local_node import LocalNode
 from horae.service.metrics import Metrics
+from horae.service.policy.barring import Barring
 from horae.service.policy.placing import Placing
 from horae.service.retention import Retention
 from horae.service.secrets.named import Secrets
@@ -425,8 +426,9 @@ class App:
             # Alone on its store, it has nobody to watch.
             look = interval if config.sqlite_path else min(1.0, config.lease / 15)
             coordinator = CoordinatorRole(
-                self.cluster, self.queue, self.clock, interval=interval, look=look, overdue=self.services.jobs.overdue
-            )
+                self.cluster, self.queue, self.clock, interval=interval, look=look, overdue=self.services.jobs.overdue,
+                barring=Barring(self.store.for_roles(), self.queue, self.clock),
+            )  # fmt: skip
             tasks["coordinator"] = group.create_task(coordinator.run())
             outside = OutsideRole(self.cluster, self.dispatching, self.clock, look=look)
             tasks["outside"] = group.create_task(outside.run())

@@ -14,6 +14,8 @@ from horae.core.model import DEFAULT_ORG, Moment, Policy
 from horae.core.roles import PERMISSIONS, Permission, Role, least_role
 from horae.errors import Denied
 
+BARRED = "the owner of its job may not run it any more"  # the message of a run that ends by this
+
 
 class Member(Protocol):
     """Somebody, in the organisation for which it speaks."""

@@ -55,6 +55,12 @@ def test_only_running_work_succeeds_or_times_out():
         assert may_become(state, State.TIMED_OUT) == (state is State.RUNNING)
 
 
+def test_whatever_waits_may_be_ended_by_the_rights_of_its_owner():
+    for state in (State.QUEUED, State.BLOCKED):
+        assert may_become(state, State.SKIPPED)
+        assert may_become(state, State.FAILED)  # a task
+
+
 class Life(RuleBasedStateMachine):
     """One run, to which anything happens in any order; decisions come from the code under test."""
 
@@ -108,7 +114,7 @@ class Life(RuleBasedStateMachine):
         self.become(State.QUEUED)
 
     @precondition(lambda self: self.state in (State.QUEUED, State.BLOCKED))
-    @rule(after=st.sampled_from([State.SKIPPED, State.CANCELLED]))
+    @rule(after=st.sampled_from([State.SKIPPED, State.CANCELLED, State.FAILED]))
     def end_unrun(self, after: State) -> None:
         self.become(after)
 

@@ -16,7 +16,9 @@
       │
       └──► skipped (overlap, misfire) · coalesced     born terminal
 
-A run of kind `wait` may end as skipped, if it waits in vain. Terminal states have no way out.
+A run of kind `wait` may end as skipped, if it waits in vain. What waits, queued or blocked, is skipped when its owner
+may not run it any more; a task fails then, as one does that waits for limits and that no agent can run. Terminal states
+have no way out.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ MISFIRE_GRACE = 60 * SECOND  # under `skip`, a moment this late is missed
 BIRTHS = frozenset({State.QUEUED, State.BLOCKED, State.SKIPPED, State.COALESCED})
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.QUEUED: frozenset({State.RUNNING, State.SKIPPED, State.CANCELLED, State.FAILED}),
-    State.BLOCKED: frozenset({State.QUEUED, State.SKIPPED, State.CANCELLED}),
+    State.BLOCKED: frozenset({State.QUEUED, State.SKIPPED, State.CANCELLED, State.FAILED}),
     State.RUNNING: frozenset(
         {State.QUEUED, State.BLOCKED, State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, State.SKIPPED}
     ),

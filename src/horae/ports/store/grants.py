@@ -31,3 +31,10 @@ class Owners(Protocol):
 
     async def load_owners(self, names: Sequence[str]) -> list[User]:
         """Those of these that have an account, with their roles; disabled ones too."""
+
+    async def list_short_owners(self, roles: Sequence[str], permission: str) -> list[tuple[int, str]]:
+        """Owners of jobs that have an account, each with the organisation of the jobs, who are disabled, or have there
+        neither one of these roles nor one that is a list with this permission. Grants do not count."""
+
+    async def load_waiting_jobs(self, org: int, owner: str, after: int, limit: int) -> list[int]:
+        """Jobs of an owner of which runs wait that `end_barred` would end, by id, from the one after this."""

@@ -86,6 +86,11 @@ class WaitingRuns(Protocol):
         and the remedy of the kind. Of very many, some: whoever calls repeats it until it answers 0. Of those that wait
         for limits, each call looks at the first of each demand and at the next ones of all: many calls get to all."""
 
+    async def end_barred(self, job_id: int, limit: int) -> int:
+        """Up to `limit` queued and blocked runs of a job end, because its owner may not run it any more, as
+        skipped(owner); tasks and runs that others called as failed(owner). Runs that wait for their children stay: they
+        end with those. Return how many ended; what is being claimed right now is left to that."""
+
     async def lift_starved(self, before: Moment, limit: int) -> int:
         """Queued runs that wait at their priority since before a moment, of the first `limit` of each line, go one
         priority up, to the head of that line; return how many."""

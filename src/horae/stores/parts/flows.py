@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from horae.core.definitions import Receipt
 from horae.core.model import Moment, Reason, State
+from horae.core.rights import BARRED
 from horae.core.runs.calls import Answered
 from horae.core.runs.endings import Ending
 from horae.core.runs.flows import Flow, Move, Parent, Task, Unrun
@@ -63,7 +64,7 @@ def unmade(order: Order) -> Unrun:
     Nobody has thought of it yet, so its end is noted."""
     order.run.followed = True
     if order.run.barred:
-        return Unrun(order.run, State.FAILED, Reason.OWNER, "the owner of its job may not run it any more")
+        return Unrun(order.run, State.FAILED, Reason.OWNER, BARRED)
     return Unrun(order.run, State.FAILED, Reason.ERROR, f"its job {order.run.job_id} was deleted")
 
 

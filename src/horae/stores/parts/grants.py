@@ -32,6 +32,13 @@ class GrantPart(Database):
     async def load_owners(self, names: Sequence[str]) -> list[User]:
         return users_from(await self._get("load_owners", self._list(names)))
 
+    async def list_short_owners(self, roles: Sequence[str], permission: str) -> list[tuple[int, str]]:
+        rows = await self._get("list_short_owners", self._list(roles), permission)
+        return [(row[0], row[1]) for row in rows]
+
+    async def load_waiting_jobs(self, org: int, owner: str, after: int, limit: int) -> list[int]:
+        return [row[0] for row in await self._get("load_waiting_jobs", org, owner, after, limit)]
+
 
 def _grant_of(row: Row) -> Grant:
     found = Grant(*row)

@@ -10,6 +10,7 @@ from horae.core.audit import Deed
 from horae.core.definitions import Idempotency, Receipt, Save, Submission
 from horae.core.model import Job
 from horae.core.policy.listening import is_following
+from horae.core.rights import BARRED
 from horae.core.runs.orders import Cancelled
 from horae.stores import limits
 from horae.stores.attempts import has_some_for_servers
@@ -184,6 +185,13 @@ class PostgresDefinitions(PostgresEvents, FollowingPart):
 
     async def cancel(self, run_ids: Sequence[int], reason: str, note: str = "") -> Cancelled:
         return await self._retried(self._submit, lambda connection: self._end(connection, run_ids, reason, note=note))
+
+    async def end_barred(self, job_id: int, limit: int) -> int:
+        async def bury(connection: Connection) -> int:
+            now = await self._moment(connection)
+            return len(await connection.fetch(self.queries["end_barred"], job_id, limit, now, BARRED))
+
+        return await self._retried(self._upkeep, bury)
 
     async def _end(
         self, connection: Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True, note: str = ""

@@ -80,6 +80,19 @@ SELECT id FROM live WHERE gate = $1 OR (gate IS NULL AND job_id = $1) ORDER BY i
 SELECT id FROM live WHERE job_id = $1 AND state <> {running} AND NOT (state = {blocked} AND (cancel OR reason = 'children'))
 LIMIT $2 FOR UPDATE;
 
+-- end_barred --
+WITH w AS (
+  DELETE FROM live WHERE id = ANY(ARRAY(
+    SELECT id FROM live WHERE (gate = $1 OR (gate IS NULL AND job_id = $1)) AND state <> {running}
+      AND NOT (state = {blocked} AND (cancel OR reason = 'children'))
+    LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING *
+)
+INSERT INTO history ({history_columns})
+SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL,
+  CASE WHEN parent_id IS NULL THEN {skipped} ELSE {failed} END, attempt, priority, lost, kind, 'owner', node, $4::text, NULL,
+  NULL, data, parent_id, task, followed
+FROM w RETURNING id;
+
 -- cancel --
 -- Who waits for its children is marked, and ends when the last of them has: see ports.store.flows.
 WITH w AS (

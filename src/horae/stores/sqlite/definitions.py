@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from horae.core.definitions import Idempotency, Receipt, Save, Submission
-from horae.core.model import Job, Moment, State
+from horae.core.model import Job, Moment, Reason, State
+from horae.core.rights import BARRED
 from horae.core.runs.orders import NEVER, Cancelled
 from horae.stores import limits
 from horae.stores.attempts import has_some_for_servers
@@ -121,6 +122,16 @@ class SqliteDefinitions(SqliteDatabase, FollowingPart, EventPart):
 
     async def cancel(self, run_ids: Sequence[int], reason: str, note: str = "") -> Cancelled:
         return await self._do(lambda connection: self._end(connection, run_ids, reason, note=note))
+
+    async def end_barred(self, job_id: int, limit: int) -> int:
+        def write(connection: sqlite3.Connection) -> int:
+            rows = self._run(connection, "barred_live", job_id, limit).fetchall()
+            tasks, others = ([row[0] for row in rows if bool(row[1]) is is_task] for is_task in (True, False))
+            self._bury(connection, tasks, State.FAILED, Reason.OWNER, BARRED)
+            self._bury(connection, others, State.SKIPPED, Reason.OWNER, BARRED)
+            return len(rows)
+
+        return await self._do(write)
 
     def _end(
         self, connection: sqlite3.Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True,

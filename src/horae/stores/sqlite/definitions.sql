@@ -52,6 +52,11 @@ SELECT id FROM live WHERE gate = $1 OR (gate IS NULL AND job_id = $1);
 SELECT id FROM live WHERE job_id = $1 AND state <> {running} AND NOT (state = {blocked} AND (cancel OR reason = 'children'))
 LIMIT $2;
 
+-- barred_live --
+SELECT id, parent_id IS NOT NULL FROM live WHERE (gate = $1 OR (gate IS NULL AND job_id = $1)) AND state <> {running}
+  AND NOT (state = {blocked} AND (cancel OR reason = 'children'))
+LIMIT $2;
+
 -- bury_live --
 -- From live to history unrun: cancelled, expired or failed while waiting.
 INSERT INTO history ({history_columns})

@@ -338,7 +338,7 @@ _ENDS = (
     Code(
         "run.skipped.owner", "It did not run: the owner of its job may not run it.",
         "A job runs with the rights that its owner has at that moment; the owner was disabled, is no member of the "
-        "organisation any more, or may only look.",
+        "organisation any more, or may only look. What waited already when that changed is skipped too.",
         "Enable the owner or give back its role; or let somebody else submit the job.",
     ),
     Code(

@@ -157,14 +157,18 @@ def _draining(facts: Facts) -> Sentence:
 
 def _owner(facts: Facts) -> Sentence:
     owner = facts.job.owner
-    text = f"it was skipped: {owner}, the owner of its job, was disabled or might not run it at its moment"
+    who = f"{owner}, the owner of its job"
+    text = f"it was skipped: {who}, was disabled or might not run it at its moment"
+    if facts.the_run.message:  # it was made while that was allowed
+        text = f"it was skipped while it waited: {who}, was disabled or may not run it any more"
     return Sentence("run.skipped.owner", text, {**_base(facts), "owner": owner})
 
 
 def _owner_failed(facts: Facts) -> Sentence:
     """Of a task, or of what a handler called: whoever waits for it is not to go on as if all were well."""
     owner = facts.job.owner
-    text = f"it did not begin: {owner}, the owner of its job, was disabled or might not run it any more"
+    far = "it went no further" if facts.the_run.attempt else "it did not begin"
+    text = f"{far}: {owner}, the owner of its job, was disabled or might not run it any more"
     return Sentence("run.failed.owner", text, {**_base(facts), "owner": owner})
 
 
