@@ -163,6 +163,19 @@ async def server(place: Place, program: str = "horae", **flags: str) -> AsyncIte
                 await process.wait()
 
 
+async def time_command(up: Server, *words: str) -> float:
+    """Return the seconds that a command of a shell takes, from the start of its process to its end."""
+    argv = [sys.executable, "-m", "horae", "--server", f"http://127.0.0.1:{up.port}", *words]
+    began = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(
+        *argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=_environment()
+    )  # fmt: skip
+    _, errors = await process.communicate()
+    if process.returncode:
+        raise Void(f"horae {' '.join(words)}: {errors.decode()[-200:]}")
+    return round(time.perf_counter() - began, 2)
+
+
 async def ready(up: Server) -> None:
     deadline = time.monotonic() + START
     while not await up.is_ready():

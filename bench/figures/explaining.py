@@ -1,13 +1,19 @@
-"""How long an explanation takes, and how many statements, with very many triggers and runs behind it."""
+"""How long an explanation takes, and how many statements, with very many triggers and runs behind it: within the
+process, from a real server by the clock of whoever asks it, and by the command."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from bench.figure import Aim, Bench, Line, figure, percentile
+from bench.counted import HEADER
+from bench.figure import Aim, Bench, Line, Void, figure, percentile
+from bench.loadgen import Wire
+from bench.node import Server, ready, server, time_command
 from bench.past import DAYS, FAILING, SKIPPING, fill
 from horae.core.model import Node, RunFilter, State
 from horae.core.time.moments import format_moment
@@ -20,12 +26,18 @@ LIMIT = 50.0  # milliseconds
 TIMES = 30  # each is asked for so often, after a first time that warms up
 NODES = 50
 
-Ask = Callable[[], Awaitable[Any]]
+Times = tuple[float, float, int]  # median and p99 in milliseconds, and statements
+
+
+class Question(NamedTuple):
+    about: str  # run, job or trigger
+    id: int
+    at: str | None = None
 
 
 @figure(
     "explain",
-    "the slowest explanation of a run, a job or a trigger, p99, and the statements of each",
+    "the slowest explanation of a run, a job or a trigger, p99, in the process and from a server; statements of each",
     registered=[100_000], size=[10_000_000], trials=TIMES, quick={"registered": [2_000], "size": [20_000]},
 )  # fmt: skip
 async def explain(bench: Bench) -> AsyncIterator[Line]:
@@ -33,16 +45,27 @@ async def explain(bench: Bench) -> AsyncIterator[Line]:
         for size in bench["size"]:
             async with bench.places.fresh(bench.store) as place:
                 took = await fill(place, registered, size)
+                detail = {"registered": registered, "runs": size, "fill_s": round(took)}
                 store = await place.open()
                 try:
-                    round_trip = await _round_trip(store)
-                    times = await _time(store, registered, size, bench["trials"])
+                    questions = await _questions(store, registered, size)
+                    await _register_nodes(store)
+                    detail["round_trip_ms"] = await _round_trip(store)
+                    times = await _time_service(store, questions, bench["trials"])
                 finally:
                     await store.close()
-            slowest = max(times, key=lambda name: times[name][1])
-            detail = {"registered": registered, "runs": size, "fill_s": round(took), "slowest": slowest}
-            detail |= {"round_trip_ms": round_trip, "p50_p99_ms_statements": times}
-            yield Line("explain", bench.store, "ms", times[slowest][1], aim=Aim("at most", LIMIT), detail=detail)
+                yield _line("explain", bench.store, detail, times)
+                async with server(place, program="bench.counted", roles="api") as up:
+                    await ready(up)
+                    detail["cli_s"] = await _time_commands(up, questions)
+                    times = await _time_server(up, questions, bench["trials"])
+                yield _line("explain.http", bench.store, detail, times)
+
+
+def _line(name: str, store: str, detail: dict[str, Any], times: dict[str, Times]) -> Line:
+    slowest = max(times, key=lambda asked: times[asked][1])
+    told = {**detail, "slowest": slowest, "p50_p99_ms_statements": times}
+    return Line(name, store, "ms", times[slowest][1], aim=Aim("at most", LIMIT), detail=told)
 
 
 async def _round_trip(store: Store) -> float:
@@ -55,25 +78,66 @@ async def _round_trip(store: Store) -> float:
     return round(median(took), 2)
 
 
-async def _time(store: Any, jobs: int, runs: int, times: int) -> dict[str, tuple[float, float, int]]:
-    """Name → median and p99 in milliseconds, and statements."""
+async def _register_nodes(store: Store) -> None:
+    """Agents that could take a run, and stay for as long as questions are asked."""
     now = time.time_ns() // 1000
     for number in range(NODES):
         await store.register_node(
-            Node(f"node {number}", ("agent",), ("python",), (), 20, "1", "", now, now, 0)
+            Node(f"node {number}", ("agent",), ("python",), (), 20, "1", "", now, now + DAYS, 0)
         )  # fmt: skip
-    counted = _Counter(store)
+
+
+async def _time_service(store: Any, questions: dict[str, Question], times: int) -> dict[str, Times]:
+    """Name → what it takes within the process."""
+    counted, why = _Counter(store), Explaining(store, Queues(store, LocalQueue()))
     found = {}
-    for name, ask in (await _asks(store, jobs, runs)).items():
+    for name, (about, number, at) in questions.items():
+        ask = partial(why.run, number) if about == "run" else partial(getattr(why, about), number, at)
         await ask()
         took, before = [], counted.statements
         for _ in range(times):
             began = time.perf_counter()
             await ask()
             took.append((time.perf_counter() - began) * 1000)
-        statements = round((counted.statements - before) / times)
-        found[name] = (round(median(took), 2), round(percentile(sorted(took), 0.99), 2), statements)
+        found[name] = _told(took, round((counted.statements - before) / times))
     return found
+
+
+async def _time_server(up: Server, questions: dict[str, Question], times: int) -> dict[str, Times]:
+    """Name → what it takes by the clock of whoever asks a server over a connection that is open."""
+    wire = await Wire.connect(up.port)
+    found = {}
+    try:
+        for name, (about, number, at) in questions.items():
+            path = f"/v1/explain/{about}s/{number}{f'?at={at}' if at else ''}"
+            await _ask(wire, path)
+            answers = [await _ask(wire, path) for _ in range(times)]
+            found[name] = _told([ms for ms, _ in answers], max(statements for _, statements in answers))
+    finally:
+        wire.close()
+    return found
+
+
+async def _ask(wire: Wire, path: str) -> tuple[float, int]:
+    """Return milliseconds and statements."""
+    began = time.perf_counter()
+    status, head, body = await wire.answer("GET", path)
+    took = (time.perf_counter() - began) * 1000
+    if status != 200:
+        raise Void(f"{path}: {status} {body.decode()[:200]}")
+    return took, len(json.loads(head.partition(HEADER + b": ")[2].partition(b"\r\n")[0])["statements"])
+
+
+async def _time_commands(up: Server, questions: dict[str, Question]) -> dict[str, float]:
+    """Name → seconds of a command, with the start of its process."""
+    return {
+        name: await time_command(up, "explain", f"run:{number}", "--json")
+        for name, (about, number, _) in questions.items() if about == "run"
+    }  # fmt: skip
+
+
+def _told(took: list[float], statements: int) -> Times:
+    return round(median(took), 2), round(percentile(sorted(took), 0.99), 2), statements
 
 
 class _Counter:
@@ -91,16 +155,13 @@ class _Counter:
         setattr(store, name, counting)
 
 
-async def _asks(store: Store, jobs: int, runs: int) -> dict[str, Ask]:
-    why = Explaining(store, Queues(store, LocalQueue()))
+async def _questions(store: Store, jobs: int, runs: int) -> dict[str, Question]:
+    """Name → what is asked."""
     now = time.time_ns() // 1000
-    newest: dict[State, int] = {}
+    questions = {}
     for state in State:
-        found = (await store.list_runs(RunFilter(states=(state,)), None, 1)).items
-        newest |= {state: found[0].id} if found else {}
-    asks: dict[str, Ask] = {
-        f"run: {state.word}": lambda run_id=run_id: why.run(run_id) for state, run_id in newest.items()
-    }
+        for run in (await store.list_runs(RunFilter(states=(state,)), None, 1)).items:
+            questions[f"run: {state.word}"] = Question("run", run.id)
     old = (await store.get_run(runs // 2)) or (await store.get_run(1))
     assert old is not None
     moments = {
@@ -110,9 +171,9 @@ async def _asks(store: Store, jobs: int, runs: int) -> dict[str, Ask]:
         "job at a moment to come": (jobs // 2, now + DAYS),
     }
     for name, (job_id, at) in moments.items():
-        asks[f"at: {name}"] = lambda job_id=job_id, at=at: why.job(job_id, format_moment(at))
+        questions[f"at: {name}"] = Question("job", job_id, format_moment(at))
     for name, job_id in {"any": jobs // 2, "that always fails": FAILING, "always skipped": SKIPPING}.items():
-        asks[f"job: {name}"] = lambda job_id=job_id: why.job(job_id)
-    asks["trigger"] = lambda: why.trigger(jobs // 2)
-    asks["trigger at a moment to come"] = lambda: why.trigger(jobs // 2, format_moment(now + DAYS))
-    return asks
+        questions[f"job: {name}"] = Question("job", job_id)
+    questions["trigger"] = Question("trigger", jobs // 2)
+    questions["trigger at a moment to come"] = Question("trigger", jobs // 2, format_moment(now + DAYS))
+    return questions

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from bench.figure import Aim, Bench, Line, figure
+from bench.loadgen import Wire
+from bench.node import ready, server, time_command
 from bench.past import fill
 from bench.places import Place
 from horae.core.insight.learning import Mark
@@ -17,6 +19,7 @@ from horae.service.insight.learning import Learning
 
 T = TypeVar("T")
 LIMIT = 1.0  # seconds
+ASKED = 5  # forecasts of a server, none of which it remembers
 LEARNED = 50_000  # runs of one round
 OLD = '{"every":"300d"}'
 
@@ -43,7 +46,7 @@ SELECT id, {now}, 100000 + id * 7919 % 997 * (id % 97) * 1000, 0.1 + id % 9 * 0.
 
 @figure(
     "forecast",
-    "a forecast of a day, seconds of processor time with reading; beside it a round of learning",
+    "a forecast of a day, seconds of processor time with reading, and by the clock from a server; a round of learning",
     registered=[100_000], size=[10_000_000], quick={"registered": [2_000], "size": [20_000]},
 )  # fmt: skip
 async def forecast(bench: Bench) -> AsyncIterator[Line]:
@@ -52,6 +55,7 @@ async def forecast(bench: Bench) -> AsyncIterator[Line]:
             async with bench.places.fresh(bench.store) as place:
                 await fill(place, registered, size)
                 await _furnish(place)
+                yield await _time_server(bench.store, place, registered, size)
                 store = await place.open()
                 try:
                     make = Forecasting(store).make
@@ -62,6 +66,24 @@ async def forecast(bench: Bench) -> AsyncIterator[Line]:
                 finally:
                     await store.close()
             yield Line("forecast", bench.store, "s", first, aim=Aim("at most", LIMIT), detail=detail)
+
+
+async def _time_server(store: str, place: Place, triggers: int, runs: int) -> Line:
+    """Ask a real server. It remembers a forecast for a while, so each question is another one."""
+    async with server(place, roles="api") as up:
+        await ready(up)
+        wire = await Wire.connect(up.port)
+        try:
+            took = []
+            for limit in range(20, 20 + ASKED):
+                began = time.perf_counter()
+                found = await wire.json("GET", f"/v1/forecast?hours=24&limit={limit}")
+                took.append(round(time.perf_counter() - began, 3))
+        finally:
+            wire.close()
+        detail = {"triggers": triggers, "runs": runs, "seconds": took, "moments": found["moments"]}
+        detail["cli_s"] = await time_command(up, "forecast", "--hours", "24", "--json")
+    return Line("forecast.http", store, "s", max(took), aim=Aim("at most", LIMIT), detail=detail)
 
 
 async def _furnish(place: Place) -> None:

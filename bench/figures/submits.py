@@ -9,19 +9,21 @@ import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from itertools import product
+from statistics import median
 from typing import Any
 
 from bench import bare
 from bench.figure import Aim, Bench, Line, Void, figure, measure
 from bench.load import CHUNK, drafts, submit
 from bench.loadgen import Wire
-from bench.node import cpu_of, ready, server
+from bench.node import Server, cpu_of, ready, server
 from bench.places import Place, PostgresPlace
 from horae.core.work import specs
 from horae.queues.local import LocalQueue
 from horae.service.jobs import Jobs
 
 SCHEDULE = {"cron": "0 3 1 1 *"}
+Cost = tuple[float, float]  # jobs a second, and microseconds of the server for each
 
 
 @figure(
@@ -139,6 +141,49 @@ async def submit_http(bench: Bench) -> AsyncIterator[Line]:
 
 
 @figure(
+    "submit-http.login",
+    "as submit-http: jobs with a token and its role, and jobs of whoever needs none, in turns on one server",
+    size=[2_000], clients=16, trials=9, quick={"size": [300], "trials": 3},
+)  # fmt: skip
+async def submit_http_login(bench: Bench) -> AsyncIterator[Line]:
+    clients, pairs = bench["clients"], bench["trials"]
+    for size in bench["size"]:
+        line = Line("submit-http.login", bench.store, "jobs/s", aim=Aim("at least", 0.95, "quotient"))
+        line.detail = {"size": size, "clients": clients}
+        try:
+            async with bench.places.fresh(bench.store) as place:
+                async with server(place) as up:
+                    await ready(up)
+                    turns = await _in_turns(up, clients, size, pairs)
+                await _judge(place, size * 2 * (pairs + 1))
+        except Void as why:
+            line.void = str(why)
+        else:
+            turns.sort(key=lambda turn: turn[0][0] / turn[1][0])
+            (line.value, _), (line.bare, _) = turns[len(turns) // 2]
+            line.detail["pairs"] = [(round(ours), round(theirs)) for (ours, _), (theirs, _) in turns]
+            line.detail["quotients"] = [round(ours / theirs, 3) for (ours, _), (theirs, _) in turns]
+            line.detail["cpu_us_per_job"] = round(median(ours for (_, ours), _ in turns), 1)
+            line.detail["cpu_us_per_job_without"] = round(median(theirs for _, (_, theirs) in turns), 1)
+        yield line
+
+
+async def _in_turns(up: Server, clients: int, size: int, pairs: int) -> list[tuple[Cost, Cost]]:
+    """Return the costs with a token and without, of pairs. Who goes first changes from pair to pair: the store grows,
+    and the second would always meet the larger one. The first pair warms up."""
+    token = await _token_of_account(up.port)
+    found = []
+    for number in range(pairs + 1):
+        costs = {}
+        for login in (token, "") if number % 2 else ("", token):
+            cpu = up.cpu_seconds()
+            rate = (await _generate("submit", up.port, clients, size, login))["rate"]
+            costs[login] = rate, (up.cpu_seconds() - cpu) / size * 1e6
+        found.append((costs[token], costs[""]))
+    return found[1:]
+
+
+@figure(
     "run-now",
     "one run a request over HTTP, each with an Idempotency-Key, to a real `horae up`, none of which an agent takes",
     size=[5_000], quick={"size": [500]},
@@ -194,6 +239,15 @@ async def _judge_runs(place: Place, size: int) -> None:
 async def _token(port: int) -> str:
     wire = await Wire.connect(port)
     made = await wire.json("POST", "/v1/tokens", {"name": "bench"})
+    wire.close()
+    return str(made["token"])
+
+
+async def _token_of_account(port: int) -> str:
+    """Return the token of a program that is no admin, so that its role is looked at, too."""
+    wire = await Wire.connect(port)
+    await wire.json("POST", "/v1/users", {"name": "bench", "kind": "service", "role": "editor"})
+    made = await wire.json("POST", "/v1/tokens", {"name": "bench", "owner": "bench", "role": "editor"})
     wire.close()
     return str(made["token"])
 
