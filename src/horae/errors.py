@@ -123,6 +123,12 @@ class Unauthenticated(Denied):
     code, status = "E_TOKEN", 401
 
 
+class GrantOver(Unauthenticated):
+    """The identity provider takes back what it granted: the user is locked out there, or its session there is over."""
+
+    code = "E_IDP_REFUSED"
+
+
 class NotFound(Error):
     """There is no such thing."""
 

@@ -19,7 +19,7 @@ from joserfc import jwk, jwt
 
 from horae.contracts import CONTRACTS
 from horae.core.audit import AuditFilter
-from horae.core.identity import LOCAL
+from horae.core.identity import EVERYWHERE, LOCAL
 from horae.core.model import SECOND
 from horae.core.roles import Role
 from horae.oidc import fetching
@@ -608,6 +608,48 @@ async def test_a_renewal_that_is_refused_ends_the_session(
     world.clock.advance(60)
     problem_of(await far.get("/v1/me"), 401, "E_TOKEN")
     assert await world.store.list_sessions(1) == []
+
+
+async def login_of_a_program(far: httpx.AsyncClient, issuer: Issuer, world: World) -> dict[str, str]:
+    """Log in, let a program in, and return its headers."""
+    issuer.grant = {"refresh_token": "refresh-one"}
+    issuer.claims["auth_time"] = world.clock.now() // SECOND  # who was not asked just now lets nobody in
+    await log_in(far, issuer)
+    begun = (await far.post("/v1/device")).json()
+    await far.post("/device", data={"code": begun["user_code"], "decision": "approve"}, headers=PAGE)
+    token = (await far.post("/v1/device/token", json={"device_code": begun["device_code"]})).json()
+    return {"authorization": f"Bearer {token['token']}", "cookie": ""}
+
+
+@BOTH
+async def test_F61_a_user_whom_the_provider_lets_in_no_more_has_no_login_tokens_left(
+    far: httpx.AsyncClient, issuer: Issuer, world: World
+) -> None:
+    program = await login_of_a_program(far, issuer, world)
+    made, _ = await world.services.access.create("script", "user", "ann", None)
+    other, _ = await world.services.access.create("login", "user", "tom", None, org=EVERYWHERE)
+    assert (await far.get("/v1/me", headers=program)).json()["name"] == "ann"
+    issuer.answers["/token"] = (400, b'{"error": "invalid_grant"}')
+    world.clock.advance(60)
+    problem_of(await far.get("/v1/me"), 401, "E_TOKEN")
+    problem_of(await far.get("/v1/me", headers=program), 401, "E_TOKEN")
+    good = {token.id for token in await world.services.access.list() if token.revoked_at is None}
+    assert good == {made.id, other.id}  # what is no login stays, and so do those of others
+    rows = [row for row in await told(world, kind="token") if row[0] == issuer.issuer]
+    assert [(action, org, change) for _, action, _, org, change in rows] == [
+        ("tokens.write", 1, {"state": ["good", "revoked"]})
+    ]
+
+
+@pytest.mark.parametrize("answer", [(401, b'{"error": "invalid_client"}'), (502, b"bad gateway")])
+async def test_login_tokens_stay_when_the_provider_says_nothing_of_the_user(
+    far: httpx.AsyncClient, issuer: Issuer, world: World, answer: tuple[int, bytes]
+) -> None:
+    program = await login_of_a_program(far, issuer, world)
+    issuer.answers["/token"] = answer
+    world.clock.advance(60)
+    await far.get("/v1/me")
+    assert (await far.get("/v1/me", headers=program)).json()["name"] == "ann"
 
 
 async def test_while_the_provider_is_away_the_session_goes_on_and_is_renewed_later(

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from horae.core.model import SECOND
-from horae.errors import Unauthenticated
+from horae.errors import GrantOver, Unauthenticated
 from horae.oidc.fetching import Http, Json, Kept, KeptKeys, unreachable
 from horae.oidc.tokens import IdTokens, refused
 from horae.ports.clock import Clock
@@ -106,12 +106,7 @@ class OidcProvider:
         if status >= 500:
             raise unreachable(what, f"the provider answered {status}")
         if status != 200:
-            raise Unauthenticated(
-                f"the identity provider refuses: {_word(answer.get('error'))}",
-                code="E_IDP_REFUSED",
-                hint="log in again; if it comes back, compare oidc_client_id, oidc_client_secret and the redirect "
-                "address with the provider's settings",
-            )
+            raise _refusal(_word(answer.get("error")))
         return answer
 
     def _claims(self, claims: Json, issuer: str) -> Claims:
@@ -159,6 +154,17 @@ def _at(claims: Json, path: str) -> Any:
 def _form_text(text: str) -> str:
     """As OAuth wants it in HTTP Basic: encoded as in a form."""
     return urlencode({"": text})[1:]
+
+
+def _refusal(word: str) -> Unauthenticated:
+    text = f"the identity provider refuses: {word}"
+    hint = (
+        "log in again; if it comes back, compare oidc_client_id, oidc_client_secret and the redirect address with the "
+        "provider's settings"
+    )
+    if word == "invalid_grant":
+        return GrantOver(text, hint=hint)
+    return Unauthenticated(text, code="E_IDP_REFUSED", hint=hint)
 
 
 def _word(error: object) -> str:

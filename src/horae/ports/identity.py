@@ -43,6 +43,6 @@ class IdentityProvider(Protocol):
         """Return for whom the provider vouches by the code of a callback. `issuer` is what came with that."""
 
     async def refresh(self, token: str, subject: str) -> Granted:
-        """Ask again; it must be for the same user."""
+        """Ask again; it must be for the same user. GrantOver when the provider lets it in no more."""
 
     async def close(self) -> None: ...

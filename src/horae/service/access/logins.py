@@ -6,7 +6,8 @@ What must stay true:
 - A provider's user is known by (issuer, subject). Its roles are what its claims say now, beside what admins said by
   hand; who has none comes in nowhere.
 - State, nonce and verifier of a login all come from one secret, which only the browser that began it has (a cookie).
-- A provider that is away keeps nobody out who is in; one that says no ends the session.
+- A provider that is away keeps nobody out who is in; one that says no ends the session. Where it takes back what it
+  granted, the tokens of `horae login` end too: nobody would ask it about them for thirty days.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from horae.core.audit import Deed
 from horae.core.identity import EVERYWHERE, Session, User, UserKind
 from horae.core.model import DEFAULT_ORG, SECOND, Moment
 from horae.core.roles import Permission, Role, greatest
-from horae.errors import ConfigError, Conflict, Denied, Malformed, Unauthenticated, Unavailable
+from horae.errors import ConfigError, Conflict, Denied, GrantOver, Malformed, Unauthenticated, Unavailable
 from horae.ports import deeds
 from horae.ports.clock import Clock
 from horae.ports.identity import Claims, Granted, IdentityProvider
@@ -197,12 +198,32 @@ class Logins:
         except Unavailable as error:
             log.warning("session.unrenewed", id=session.id, error=error.message)
             return True
-        except (Denied, ConfigError) as error:
+        except GrantOver as error:
+            log.info("session.refused", id=session.id, error=error.message)
+            await self._end_logins(session)
+            return False
+        except (Denied, ConfigError) as error:  # it may be this server whom it refuses: that is no word on the user
             log.info("session.refused", id=session.id, error=error.message)
             return False
         vouched = self._vouched(granted, self.provider.issuer, subject, token)
         await self._store.renew_session(session.id, vouched.refresh, vouched.refresh_at)
         return True
+
+    async def _end_logins(self, session: Session) -> None:
+        """Revoke the tokens with which programs came in as the user of a session (service.access.devices). Each has a
+        row in the audit log, by the provider; what was made by them ends with them."""
+        user = await self._store.get_user(session.user_id or 0)
+        if user is None:
+            return
+        for token in await self._access.list():
+            if token.user_id == user.id and token.org == EVERYWHERE and self._access.state_of(token) == "good":
+                deed = Deed(
+                    session.issuer, org=user.home() or DEFAULT_ORG, action=Permission.TOKENS,
+                    operation="refusal by a provider", kind="token", subject=str(token.id),
+                )  # fmt: skip
+                with deeds.apart():  # whoever asks now did not ask for it
+                    async with self._audit.watch(deed):
+                        await self._access.revoke(token.id)
 
     def _vouched(self, granted: Granted, issuer: str, subject: str = "", token: str | None = None) -> Vouched:
         """What is kept to ask again. A provider that gives nothing new goes on taking what it gave."""
