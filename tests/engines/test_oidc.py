@@ -1,5 +1,5 @@
-"""Login against a real identity provider: Chromium with PKCE, the device flow of the command line, refresh, new keys,
-a provider that is away, and revocation on a second node.
+"""Login against a real identity provider: Chromium with PKCE, the device flow of the command line, refresh, expiry, new
+keys, a provider that is away, revocation on a second node, and the way from docs/howto/login.md to a first login.
 
 Two servers on one PostgreSQL; a cookie of 127.0.0.1 is sent to both, whatever their ports.
 """
@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import distribution, requires
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -22,11 +24,16 @@ import httpx
 import pytest
 
 from tests.acceptance.server import DEADLINE, Server, horae, rest
+from tests.certificates import make_certificate
 from tests.engines.conftest import need_packages
 from tests.engines.oidc_server import USERS, OidcServer, install
 
 pytestmark = pytest.mark.xdist_group("oidc")
 WITHIN = 5.0  # seconds after which no node believes what was revoked
+LIMIT = 60  # seconds of a session, the least that the setting takes
+LINK = "Log in with your organisation's account"
+MANUAL = Path(__file__).parents[2] / "docs" / "howto" / "login.md"
+MOST_LINES = 10  # to type, from nothing to a login
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +53,13 @@ class Place:
 
     def browser(self) -> Any:
         """Return a page of a browser of its own."""
-        page = self.chromium.new_context().new_page()
+        page = self.chromium.new_context(ignore_https_errors=True).new_page()
         page.set_default_timeout(60_000)
         return page
 
-    def log_in(self, page: Any, user: str, path: str = "/login", node: int = 0) -> None:
+    def log_in(self, page: Any, user: str, path: str = "/login", node: int = 0, link: str = LINK) -> None:
         page.goto(self.nodes[node].url + path)
-        page.get_by_role("link", name="Log in with your organisation's account").click()
+        page.get_by_role("link", name=link).click()
         page.fill("input[name=login]", user)
         page.fill("input[name=password]", "any")
         page.click("button[type=submit]")
@@ -64,11 +71,28 @@ class Place:
         answer = page.context.request.get(f"{self.nodes[node].url}/v1/me")
         return answer.json() if answer.ok else None
 
+    def ask(self, page: Any, method: str, path: str, body: Any = None, node: int = 0) -> Any:
+        """As a page of this node asks."""
+        url = self.nodes[node].url
+        return page.context.request.fetch(url + path, method=method, data=body, headers={"origin": url})
+
 
 @pytest.fixture
-def place(provider_files: Path, postgres_url: str, tmp_path: Path) -> Iterator[Place]:
+def chromium(provider_files: Path) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
+    with sync_playwright() as playwright:
+        args = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=args)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def place(
+    provider_files: Path, postgres_url: str, tmp_path: Path, chromium: Any, request: pytest.FixtureRequest
+) -> Iterator[Place]:
+    """Two nodes; a test may ask for more of their settings."""
     (tmp_path / "secret").write_text("hush\n")
     directories = [tmp_path / name for name in ("one", "two")]
     nodes = []
@@ -76,7 +100,7 @@ def place(provider_files: Path, postgres_url: str, tmp_path: Path) -> Iterator[P
         directory.mkdir()
         flags = ["--database", postgres_url, "--secret-key-file", str(tmp_path / "secrets.key"), "--require-token"]
         flags += ["--oidc-client-id", "horae", "--oidc-client-secret-file", str(tmp_path / "secret")]
-        flags += ["--oidc-scopes", "openid,profile,email,groups,offline_access"]
+        flags += ["--oidc-scopes", "openid,profile,email,groups,offline_access", *getattr(request, "param", ())]
         nodes.append(Server(directory, *flags, "--oidc-roles", "admins=*:admin,viewers=viewer"))
     provider = OidcServer(provider_files, [f"{node.url}/login/callback" for node in nodes])
     provider.start()
@@ -84,11 +108,7 @@ def place(provider_files: Path, postgres_url: str, tmp_path: Path) -> Iterator[P
         for node in nodes:
             node._flags += ("--oidc-issuer", provider.issuer)
             node.start()
-        with sync_playwright() as playwright:
-            args = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-            chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=args)
-            yield Place(provider, nodes, chromium)
-            chromium.close()
+        yield Place(provider, nodes, chromium)
     finally:
         provider.stop()
         for node in nodes:
@@ -103,6 +123,23 @@ def wait_until(condition: Callable[[], Any], what: str) -> Any:
             return found
         rest(began)
     raise AssertionError(f"waited in vain for {what}")
+
+
+def seconds_accepted(is_accepted: Callable[[], Any], what: str) -> float:
+    """Wait until it is not; return when it was asked for the last time with success, in seconds from now: however long
+    an answer took."""
+    began = accepted = time.monotonic()
+
+    def is_refused() -> bool:
+        nonlocal accepted
+        asked = time.monotonic()
+        if not is_accepted():
+            return True
+        accepted = asked
+        return False
+
+    wait_until(is_refused, what)
+    return accepted - began
 
 
 def test_a_browser_logs_in_with_pkce_and_comes_to_the_page_it_wanted(place: Place) -> None:
@@ -207,22 +244,66 @@ def test_what_is_revoked_on_one_node_is_refused_by_the_other_within_seconds(plac
         f"{place.nodes[0].url}/v1/users/bob/disable", headers={"origin": place.nodes[0].url}
     )
     assert done.ok, done.text()
-    revoked = accepted = time.monotonic()
     assert place.me(bob, 0) is None
-
-    def is_refused() -> bool:
-        nonlocal accepted
-        asked = time.monotonic()
-        if place.me(bob, 1) is None:
-            return True
-        accepted = asked
-        return False
-
-    wait_until(is_refused, "the other node to refuse")
-    assert accepted - revoked < WITHIN  # whatever was asked later was refused, however long an answer took
+    assert seconds_accepted(lambda: place.me(bob, 1), "the other node to refuse") < WITHIN
     again = place.browser()
     place.log_in(again, "bob")
     assert "E_DISABLED" in again.content()
+
+
+def test_a_token_a_session_a_member_and_a_grant_end_on_the_other_node_within_seconds_too(place: Place) -> None:
+    admin, bob, elsewhere, carol = (place.browser() for _ in range(4))
+    for page, user in ((admin, "alice"), (bob, "bob"), (elsewhere, "bob"), (carol, "carol")):
+        place.log_in(page, user)
+    assert "E_NO_MEMBER" in carol.content()
+    assert place.ask(admin, "PUT", "/v1/orgs/default/members/carol", {"role": "viewer"}).ok
+    carol = place.browser()
+    place.log_in(carol, "carol")
+    token = place.ask(admin, "POST", "/v1/tokens", {"name": "ci"}).json()
+    job = {"name": "nightly", "handler": "horae.handlers:noop"}
+    job_id = place.ask(admin, "POST", "/v1/jobs", job).json()["jobs"][0]["id"]
+    grant = place.ask(admin, "POST", "/v1/grants", {"who": "bob", "role": "operator", "job": job_id}).json()
+    bearer = {"authorization": f"Bearer {token['token']}"}
+    session = place.me(elsewhere)["via"].removeprefix("session ")
+    cases: dict[str, tuple[Any, str, Callable[[int], bool]]] = {
+        "token": (
+            admin, f"/v1/tokens/{token['id']}",
+            lambda node: httpx.get(f"{place.nodes[node].url}/v1/me", headers=bearer).status_code == 200,
+        ),
+        "session": (bob, f"/v1/sessions/{session}", lambda node: place.me(elsewhere, node) is not None),
+        "member": (admin, "/v1/orgs/default/members/carol", lambda node: place.me(carol, node) is not None),
+        "grant": (
+            admin, f"/v1/grants/{grant['id']}",
+            lambda node: place.ask(bob, "POST", f"/v1/jobs/{job_id}/pause", {}, node).status == 200,
+        ),
+    }  # fmt: skip
+    for name, (who, path, is_good) in cases.items():
+        assert is_good(0), name
+        assert is_good(1), name
+        taken = place.ask(who, "DELETE", path)
+        assert taken.status == 204, (name, taken.text())
+        lag = seconds_accepted(lambda is_good=is_good: is_good(1), f"the other node to refuse the {name}")
+        assert lag < WITHIN, name
+        assert not is_good(0), name
+    assert place.me(bob, 1)["name"] == "bob"  # whose other session ended
+
+
+@pytest.mark.parametrize("place", [("--session-limit", f"{LIMIT}s")], indirect=True, ids=["limit"])
+def test_a_session_past_its_limit_is_refused_by_every_node_however_it_was_used(place: Place) -> None:
+    page, began = place.browser(), time.monotonic()
+    place.log_in(page, "bob")
+    kept = next(it["value"] for it in page.context.cookies() if it["name"] == "horae")
+    cookie = {"cookie": f"horae={kept}"}  # which a browser forgets by itself
+
+    def comes_in(node: int) -> bool:
+        return httpx.get(f"{place.nodes[node].url}/v1/me", headers=cookie).status_code == 200
+
+    assert comes_in(0)
+    assert comes_in(1)
+    assert seconds_accepted(lambda: comes_in(0) | comes_in(1), "the end of the session") <= LIMIT
+    assert time.monotonic() - began >= LIMIT  # nothing else ended it: the provider goes on vouching
+    page.goto(f"{place.nodes[1].url}/jobs")
+    page.get_by_role("link", name=LINK).wait_for()
 
 
 def test_the_command_line_logs_in_by_a_code_and_keeps_a_token_for_its_owner_only(place: Place, tmp_path: Path) -> None:
@@ -261,3 +342,69 @@ def test_the_command_line_logs_in_by_a_code_and_keeps_a_token_for_its_owner_only
     assert run("logout").returncode == 0
     assert run("whoami").returncode == 3
     assert json.loads(kept.read_text()) == {}
+
+
+class TypedServer(Server):
+    """One that is started as the documentation says, in the directory of its settings; on ports that are free."""
+
+    def launch(self, *program: str) -> None:
+        given = {"HORAE_PORT": self.port, "HORAE_GRPC_PORT": self.grpc_port, "HORAE_DATA": self.directory / "data"}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("HORAE_")}
+        environment |= {name: str(value) for name, value in given.items()}
+        with self._log.open("ab") as log:
+            argv = [horae(), *program[1:]]
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=self.directory, env=environment)
+
+
+def put_in(text: str, values: dict[str, str]) -> str:
+    """Return it with what is one's own, all of which must be in it."""
+    for example, value in values.items():
+        assert example in text, f"{example} in {text}"
+        text = text.replace(example, value)
+    return text
+
+
+def found_in(manual: str, pattern: str) -> str:
+    match = re.search(pattern, manual, re.DOTALL)
+    assert match is not None, pattern
+    return match[1]
+
+
+def test_a_new_user_comes_in_with_what_the_documentation_says_to_type(
+    provider_files: Path, chromium: Any, tmp_path: Path
+) -> None:
+    manual = MANUAL.read_text().partition("\n## Single sign-on\n")[2].partition("\n## ")[0]
+    install, start = found_in(manual, "`(pip install [^`]+)`"), found_in(manual, "`(horae up [^`]+)`")
+    settings = [*found_in(manual, "```toml\n(.*?)```").splitlines(), found_in(manual, "`(oidc_scopes = [^`]+)`")]
+    typed = [install, "the secret, into a file", *settings, start]
+    assert len(typed) <= MOST_LINES, typed
+    extra = found_in(install, r"'horae\[(\w+)\]'")
+    wanted = [each for each in requires("horae") or [] if re.search(f"extra == [\"']{extra}[\"']", each)]
+    assert wanted, extra
+    assert all(distribution(found_in(each, r"^([\w-]+)")) for each in wanted)
+
+    certificate, key = make_certificate(tmp_path)
+    server = TypedServer(tmp_path, ca=certificate)
+    host = "https://horae.example.com:8080"
+    redirect = put_in(found_in(manual, "redirect address `([^`]+)`"), {host: server.url})
+    provider = OidcServer(provider_files, [redirect])
+    provider.set_users({**USERS, "dave": {"preferred_username": "dave", "groups": ["horae-admins"]}})
+    secret = tmp_path / "oidc.secret"
+    secret.write_text("hush\n")
+    secret.chmod(0o600)
+    own = {host: server.url, "https://id.example.com": provider.issuer, "/etc/horae/oidc.secret": str(secret)}
+    (tmp_path / "horae.toml").write_text(put_in("\n".join(settings), own))
+    argv = shlex.split(put_in(start, {"server.pem": str(certificate), "server.key": str(key)}))
+    provider.start()
+    try:
+        server.start(*argv)
+        place = Place(provider, [server], chromium)
+        dave, bob, link = place.browser(), place.browser(), found_in(manual, r"choose \*([^*]+)\*")
+        place.log_in(dave, "dave", "/", link=link)
+        place.log_in(bob, "bob", "/", link=link)
+        found = {user: place.me(page) for user, page in (("dave", dave), ("bob", bob))}
+        assert {user: it and it["role"] for user, it in found.items()} == {"dave": "admin", "bob": "viewer"}
+    finally:
+        provider.stop()
+        if server.process is not None:
+            server.stop()
