@@ -179,6 +179,7 @@ ADDRESSES = {
     ("POST", "/v1/jobs/{job_id}/ping"): "/v1/jobs/{watched}/ping",
     ("POST", "/v1/pings/{job_id}/{token}"): "/v1/pings/{watched}/{ping}",
     ("POST", "/v1/pings/{job_id}/{token}/{state}"): "/v1/pings/{watched}/{ping}/start",
+    ("DELETE", "/v1/orgs/{org}"): "/v1/orgs/2",
     ("POST", "/v1/runs/{run_id}/retry"): "/v1/runs/4/retry",
     ("POST", "/v1/runs/{run_id}/approve"): "/v1/runs/3/approve",
     ("POST", "/v1/runs/{run_id}/reject"): "/v1/runs/3/reject",
@@ -195,6 +196,7 @@ async def furnish(world: World) -> None:
     await world.submit(schedule="@yearly")
     await world.services.access.create("ci", "user", "ann", None)
     await world.services.users.create("ann", LOCAL, roles={1: Role.EDITOR})
+    await world.services.users.create_organisation("data", LOCAL)  # of number 2
     await world.services.grants.add(parse_grant({"who": "bob", "role": "operator", "tag": "t"}), LOCAL)
     await world.services.secrets.set(1, "A", "hunter2")
     await world.jobs.submit([parse_job(SYNC)])
