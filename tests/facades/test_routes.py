@@ -196,7 +196,7 @@ async def furnish(world: World) -> None:
     await world.submit(schedule="@yearly")
     await world.services.access.create("ci", "user", "ann", None)
     await world.services.users.create("ann", LOCAL, roles={1: Role.EDITOR})
-    await world.services.users.create_organisation("data", LOCAL)  # of number 2
+    await world.services.users.create_organisation("archive", LOCAL)  # of number 2
     await world.services.grants.add(parse_grant({"who": "bob", "role": "operator", "tag": "t"}), LOCAL)
     await world.services.secrets.set(1, "A", "hunter2")
     await world.jobs.submit([parse_job(SYNC)])
