@@ -49,11 +49,15 @@ function freshen(page) {
   byId("questions").append(...asked.values());
 }
 
+let isSeen = false; // how it ended
 async function look() {
-  if (isOver()) return;
+  if (isSeen) return;
+  const isLast = isOver();
   try {
     const answer = await fetch(location.pathname, { headers: { accept: "text/html" } });
-    if (answer.ok) freshen(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    if (!answer.ok) return;
+    freshen(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    isSeen = isLast;
   } catch { /* the server is away: the mark says so */ }
 }
 
