@@ -72,7 +72,7 @@ def test_many_jobs_are_tagged_and_the_audit_log_has_it_and_verifies(page: Any, s
     page.goto("/jobs?q=to+tag")
     page.get_by_label("Choose all jobs of this page").check()
     page.get_by_role("button", name="Tag", exact=True).click()
-    page.get_by_label("Tag", exact=True).fill("nightly")
+    page.get_by_role("dialog").get_by_label("Tag", exact=True).fill("nightly")
     page.get_by_role("button", name="Tag 2 jobs").click()
     page.get_by_text("2 jobs tagged").wait_for()
     for job in jobs:
