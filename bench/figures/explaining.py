@@ -14,7 +14,7 @@ from bench.counted import HEADER
 from bench.figure import Aim, Bench, Line, Void, figure, percentile
 from bench.loadgen import Wire
 from bench.node import Server, ready, server, time_command
-from bench.past import DAYS, FAILING, SKIPPING, fill
+from bench.past import DAYS, FAILING, SKIPPING, fill, rest
 from horae.core.model import Node, RunFilter, State
 from horae.core.time.moments import format_moment
 from horae.ports.store import Store
@@ -55,6 +55,7 @@ async def explain(bench: Bench) -> AsyncIterator[Line]:
                 finally:
                     await store.close()
                 yield _line("explain", bench.store, detail, times)
+                await rest(place)
                 async with server(place, program="bench.counted", roles="api") as up:
                     await ready(up)
                     detail["cli_s"] = await _time_commands(up, questions)

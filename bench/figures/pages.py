@@ -10,35 +10,38 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
+from bench.browser import Deed, answers, chromium, first_views, looks_of
 from bench.counted import HEADER
 from bench.figure import Aim, Bench, Line, Void, figure, percentile
 from bench.loadgen import Wire
 from bench.node import ready, server
-from bench.past import DAYS, FAILING, SKIPPING, fill
-from horae.core.model import SECOND
+from bench.past import DAYS, FAILING, SKIPPING, fill, rest
 
 LIMIT = 50.0  # milliseconds
 TIMES = 30  # each is asked for so often, after a first time that warms up
 TOO_LONG = 1000.0  # milliseconds after which it is not asked again
-DAY = 86_400 * SECOND
 PAGE = "Accept: text/html\r\n"
+VIEW_LIMIT = 300.0  # milliseconds until the largest part of a page stands in a browser that has never seen it
+SEEN_LIMIT = 100.0  # milliseconds until a browser shows that a key or a press arrived
+VIEWS = 3  # each is opened so often
 
 
 @figure(
     "pages",
-    "the slowest page of the dashboard, or question of it to the API, ms of the server, p99; `over` names those above",
-    registered=[100_000], size=[10_000_000], trials=TIMES, quick={"registered": [2_000], "size": [20_000], "trials": 5},
+    "the slowest page of the dashboard, or question of it to the API, ms of the server, p99; in Chromium: until the "
+    "largest part of a page is painted, and until an input is seen",
+    registered=[100_000], size=[10_000_000], trials=TIMES, quick={"registered": [2_000], "size": [20_000], "trials": 1},
 )  # fmt: skip
 async def pages(bench: Bench) -> AsyncIterator[Line]:
     for registered in bench["registered"]:
         for size in bench["size"]:
             async with bench.places.fresh(bench.store) as place:
                 took = await fill(place, registered, size)
-                # Nothing is fired nor claimed: what is there stays as it is, and nothing is due.
-                await place.rows(f"UPDATE due SET next_at = next_at + {DAY}")
+                await rest(place)
                 async with server(place, program="bench.counted", roles="api") as up:
                     await ready(up)
                     costs = await look(up.port, registered, size, bench["trials"])
+                    in_browser = await _in_browser(bench, up.port, registered, size)
             times = {name: cost["p50_p99_ms"] for name, cost in costs.items()}
             slowest = max(times, key=lambda name: times[name][1])
             over = {name: costs[name] for name, ms in times.items() if ms[1] > LIMIT}
@@ -47,6 +50,66 @@ async def pages(bench: Bench) -> AsyncIterator[Line]:
                 name: (cost["first_ms"], *cost["p50_p99_ms"], cost["statements"]) for name, cost in costs.items()
             }
             yield Line("pages", bench.store, "ms", times[slowest][1], aim=Aim("at most", LIMIT), detail=detail)
+            for line in in_browser:
+                yield line
+
+
+async def _in_browser(bench: Bench, port: int, jobs: int, runs: int) -> list[Line]:
+    """What somebody waits for in a browser: server, network and browser are all of this machine."""
+    views = Line("pages.first_view", bench.store, "ms", aim=Aim("at most", VIEW_LIMIT))
+    inputs = Line("pages.input", bench.store, "ms", aim=Aim("at most", SEEN_LIMIT))
+    times = min(VIEWS, bench["trials"])
+    try:
+        async with chromium() as browser:
+            looks = await looks_of(browser, port)
+            opened = await first_views(browser, port, _of_pages(jobs, runs), looks, times)
+            acted = await answers(browser, port, DEEDS, looks, times)
+    except Void as why:
+        views.void = inputs.void = str(why)
+        return [views, inputs]
+    views.value = max(largest for _, largest in opened.values())
+    views.detail = {"registered": jobs, "runs": runs, "first_and_largest_ms": opened}
+    inputs.value = max(seen for seen, _ in acted.values())
+    inputs.detail = {"registered": jobs, "runs": runs, "seen_and_done_ms": acted}
+    return [views, inputs]
+
+
+async def _open_palette(page: Any) -> None:
+    await page.keyboard.press("Control+k")
+
+
+async def _open_look(page: Any) -> None:
+    await page.click("#look summary")
+
+
+async def _type(page: Any) -> None:
+    await page.keyboard.type("team 99", delay=20)
+
+
+async def _search(page: Any) -> None:
+    await page.click("#filters [name=q]")
+
+
+DEEDS = {
+    "find jobs as one types": Deed(
+        "/jobs", _type, "location.search.includes('99') && !document.querySelector('#jobs.busy')", _search
+    ),
+    "choose all jobs of a page": Deed(
+        "/jobs", lambda page: page.click("#all"), "!document.getElementById('bulk').hidden"
+    ),
+    "open the palette": Deed("/", _open_palette, "document.getElementById('palette').open"),
+    "find in the palette": Deed(
+        "/", _type, "/team 99/.test(document.getElementById('found').textContent)", _open_palette
+    ),
+    "open the menu of looks": Deed("/runs", _open_look, "document.getElementById('look').open"),
+    "turn dark": Deed(
+        "/runs", lambda page: page.click("#look [value=dark]"), "document.documentElement.dataset.theme === 'dark'",
+        _open_look,
+    ),
+    "ask before runs are cancelled": Deed(
+        "/runs?state=queued", lambda page: page.click("[data-whole=cancel]"), "document.querySelector('dialog[open]')"
+    ),
+}  # fmt: skip
 
 
 async def look(port: int, jobs: int, runs: int, times: int) -> dict[str, dict[str, Any]]:

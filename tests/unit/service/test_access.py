@@ -192,6 +192,32 @@ async def test_a_thousand_checks_cost_one_query(access: Access, probe: Probe, cl
     assert probe.calls["get_token"] == 2
 
 
+async def test_whoever_was_let_in_a_moment_ago_is_not_judged_anew(access: Access, clock: FakeClock):
+    text = await made(access)
+    first = await access.admit(text, "user")
+
+    assert await access.admit(text, "user") is first
+    clock.advance(CACHE_SECONDS)
+    assert await access.admit(text, "user") is not first
+
+
+async def test_a_token_that_was_good_a_moment_ago_is_refused_once_it_has_expired(access: Access, clock: FakeClock):
+    _, text = await access.create("ci", "user", "ann", CACHE_SECONDS / 3)
+    await access.admit(text, "user")
+
+    clock.advance(CACHE_SECONDS / 2)
+
+    assert (await refusal(access, text)).code == "E_TOKEN"
+
+
+async def test_who_was_let_in_for_one_scope_is_not_for_another(access: Access):
+    text = await made(access)
+    await access.admit(text, "user")
+
+    with pytest.raises(Denied):
+        await access.admit(text, "agent")
+
+
 async def test_nobody_is_let_in_while_the_store_cannot_say(access: Access, probe: Probe, clock: FakeClock):
     text = await made(access)
     await access.check(text, "user")

@@ -58,6 +58,11 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("ascii")).hexdigest()
 
 
+def digest_of(text: str) -> bytes:
+    """Return what a text is found by again, without it being kept."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
 def is_secret_of(secret: str, hash: str | None) -> bool:
     """Return whether it has this hash; of what is not there, that takes as long."""
     return hmac.compare_digest(hash_of(secret), hash or NO_HASH)

@@ -1,0 +1,143 @@
+"""What a person waits for: a real Chromium that opens pages and acts in them, by its own clock."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from bench.figure import Void
+
+ARGUMENTS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+SIZE = {"width": 1280, "height": 900}
+PATIENCE = 30_000  # ms that anything may take
+
+# When the first and the largest part of a page stood there, since it was asked for.
+PAINTED = """() => new Promise((resolve) => {
+  let largest = 0;
+  new PerformanceObserver((list) => { for (const entry of list.getEntries()) largest = entry.startTime; })
+    .observe({ type: "largest-contentful-paint", buffered: true });
+  setTimeout(() => resolve({
+    first: performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 0,
+    largest,
+  }), 100);
+})"""
+# From the last key or press until something holds and is painted; and the longest time that an input waited to be seen.
+ARM = """() => {
+  let began;
+  let seen = 0;
+  const note = ({ timeStamp }) => { began = timeStamp; };
+  for (const kind of ["keydown", "pointerdown"]) addEventListener(kind, note, true);
+  new PerformanceObserver((list) => { for (const entry of list.getEntries()) seen = Math.max(seen, entry.duration); })
+    .observe({ type: "event", durationThreshold: 16 });
+  const holds = () => HOLDS;
+  window.acted = new Promise((resolve, reject) => {
+    setTimeout(() => reject(new Error("it did not come")), PATIENCE);
+    const look = () => {
+      if (began === undefined || !holds()) return requestAnimationFrame(look);
+      setTimeout(() => { const done = performance.now() - began; setTimeout(() => resolve({ done, seen }), 100); });
+    };
+    look();
+  });
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """Something that is done in a page, and the expression that holds once it is seen."""
+
+    path: str
+    act: Callable[[Any], Awaitable[None]]
+    holds: str
+    prepare: Callable[[Any], Awaitable[None]] | None = None
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Any]:
+    try:
+        from playwright.async_api import async_playwright
+    except ImportError:
+        raise Void("playwright is not installed: make test-engines brings it") from None
+    program = shutil.which("chromium")
+    if program is None:
+        raise Void("chromium is not installed")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@asynccontextmanager
+async def _tab(browser: Any, port: int, looks: Sequence[Any] = ()) -> AsyncIterator[Any]:
+    """A tab whose browser keeps nothing of ours but how pages shall look."""
+    context = await browser.new_context(base_url=f"http://127.0.0.1:{port}", viewport=SIZE)
+    context.set_default_timeout(PATIENCE)
+    await context.add_cookies(looks)
+    try:
+        yield await context.new_page()
+    finally:
+        await context.close()
+
+
+def _medians(found: Sequence[dict[str, float]], one: str, other: str) -> tuple[float, float]:
+    return round(median(it[one] for it in found), 1), round(median(it[other] for it in found), 1)
+
+
+async def looks_of(browser: Any, port: int) -> list[Any]:
+    """The cookie that a first visit leaves: charts are drawn anew once the server knows the zone."""
+    async with _tab(browser, port) as page:
+        await page.goto("/style", wait_until="networkidle")
+        cookies: list[Any] = await page.context.cookies()
+        return cookies
+
+
+async def first_views(
+    browser: Any, port: int, paths: dict[str, str], looks: Sequence[Any], times: int
+) -> dict[str, tuple[float, float]]:
+    """By name, ms until the first and the largest part of a page stood there, medians; nothing is cached."""
+    found = {}
+    for name, path in paths.items():
+        seen = []
+        for _ in range(times):
+            async with _tab(browser, port, looks) as page:
+                await page.goto(path)
+                seen.append(await page.evaluate(PAINTED))
+        found[name] = _medians(seen, "first", "largest")
+    return found
+
+
+async def answers(
+    browser: Any, port: int, deeds: dict[str, Deed], looks: Sequence[Any], times: int
+) -> dict[str, tuple[float, float]]:
+    """By name, ms that an input waited to be seen, and until what it was meant for stood there; medians."""
+    from playwright.async_api import Error
+
+    found = {}
+    for name, deed in deeds.items():
+        took = []
+        for _ in range(times):
+            async with _tab(browser, port, looks) as page:
+                try:
+                    took.append(await _time(page, deed))
+                except Error as error:
+                    raise Void(f"{name}: {error.message}") from None
+        found[name] = _medians(took, "seen", "done")
+    return found
+
+
+async def _time(page: Any, deed: Deed) -> dict[str, float]:
+    await page.goto(deed.path)
+    if deed.prepare is not None:
+        await deed.prepare(page)
+    await page.evaluate(ARM.replace("HOLDS", deed.holds).replace("PATIENCE", str(PATIENCE)))
+    await deed.act(page)
+    took: dict[str, float] = await page.evaluate("() => window.acted")
+    return took
