@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode
 
 from horae.client.address import Server
 from horae.errors import Invalid
 
 TIMEOUT = 30.0  # seconds without a byte after which a call counts as unanswered
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What to send. `near` are headers that only a server on this machine is sent; the body of a `streamed` answer
     is left to be read piece by piece; `meanwhile` is done once all is sent, before the answer is waited for."""
 
     method: str
     path: str
     body: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    near: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = NONE
+    near: Mapping[str, str] = NONE
     timeout: float = TIMEOUT
     streamed: bool = False
     meanwhile: Callable[[], None] | None = None  # also when it is sent again
@@ -64,13 +64,15 @@ class Open(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(slots=True)
 class Answer:
-    server: Server
-    status: int
-    headers: dict[str, str]  # names in small letters
-    body: bytes
-    rest: Open | None = None  # where more of a streamed body comes from
+    """What a server sent; the names of headers are in small letters, and more of a streamed body comes from `rest`."""
+
+    __slots__ = ("body", "headers", "rest", "server", "status")
+
+    def __init__(
+        self, server: Server, status: int, headers: dict[str, str], body: bytes, rest: Open | None = None
+    ) -> None:
+        self.server, self.status, self.headers, self.body, self.rest = server, status, headers, body, rest
 
     @property
     def is_success(self) -> bool:
