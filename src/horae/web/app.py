@@ -58,19 +58,27 @@ def _pattern(path: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path) + r"\Z", re.DOTALL)
 
 
+def _beginning(path: str) -> str:
+    """Return the first two parts of a path."""
+    return "/".join(path.split("/", 3)[:3])
+
+
 class Routes:
     """Which operation answers a method and a path. A path without parameters wins."""
 
     def __init__(self, operations: Iterable[http.Operation], areas: Iterable[http.Area] = ()) -> None:
         self._areas = sorted(areas, key=lambda area: -len(area.prefix))
         self._exact: dict[str, dict[str, http.Operation]] = {}
-        self._patterns: dict[re.Pattern[str], dict[str, http.Operation]] = {}
+        self._patterns: dict[str, dict[str, http.Operation]] = {}
         for operation in operations:
             self._add(operation)
+        # Of hundreds of patterns a path is held against those alone that begin as it does.
+        self._near = {beginning: self._beginning_with(beginning) for beginning in map(_beginning, self._patterns)}
+        self._anywhere = self._beginning_with(None)
 
     def _add(self, operation: http.Operation) -> None:
         if "{" in operation.path:
-            methods = self._patterns.setdefault(_pattern(operation.path), {})
+            methods = self._patterns.setdefault(operation.path, {})
         else:
             methods = self._exact.setdefault(operation.path, {})
         if operation.method in methods:
@@ -80,12 +88,17 @@ class Routes:
         if operation.method == "GET":
             methods["HEAD"] = operation
 
+    def _beginning_with(self, beginning: str | None) -> list[tuple[re.Pattern[str], dict[str, http.Operation]]]:
+        """Return the patterns that fit paths with this beginning, in the order in which they were declared."""
+        found = ((path, _beginning(path), methods) for path, methods in self._patterns.items())
+        return [(_pattern(path), methods) for path, its, methods in found if its == beginning or "{" in its]
+
     def find(self, path: str) -> tuple[dict[str, http.Operation], dict[str, str]]:
         """Return what a path offers by method, and its parameters; nothing when it is not known."""
         methods = self._exact.get(path)
         if methods is not None:
             return methods, {}
-        for pattern, methods in self._patterns.items():
+        for pattern, methods in self._near.get(_beginning(path), self._anywhere):
             if match := pattern.match(path):
                 return methods, match.groupdict()
         return {}, {}

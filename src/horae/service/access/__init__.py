@@ -264,7 +264,7 @@ class Access:
         return admitted
 
     def _holds(self, proof: _Proof) -> bool:
-        """Return whether all that somebody was let in by is believed still: programs ask a thousand times a second."""
+        """Return whether all that somebody was let in by is still believed: programs ask a thousand times a second."""
         token, user = proof.token, proof.user
         assert token.value is not None
         is_known = self._known.find(token.value.id) is token and self._known.is_fresh(token)
