@@ -5,7 +5,6 @@ What must stay true: nothing that a caller gives can end a header.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,6 +12,7 @@ from urllib.parse import urlencode
 
 from horae.client.address import Server
 from horae.errors import Invalid
+from horae.wire.http import Incoming
 
 TIMEOUT = 30.0  # seconds without a byte after which a call counts as unanswered
 
@@ -40,7 +40,7 @@ class Request:
         headers = {**self.headers, **self.near} if server.is_near and self.near else self.headers
         lines = [f"{self.method} {server.target}{self.path} HTTP/1.1\r\n{server.headers}"]
         for name, value in headers.items():
-            if not re.fullmatch(r"[\x20-\x7e]*", value):
+            if not (value.isascii() and value.isprintable()):
                 raise Invalid(f"a header holds visible ASCII only, got {value!r}", code="E_CHAR", path=name)
             lines.append(f"{name}: {value}\r\n")
         if self.body is not None or self.method != "GET":
@@ -67,10 +67,18 @@ class Open(Protocol):
 @dataclass(slots=True)
 class Answer:
     server: Server
-    status: int
-    headers: dict[str, str]  # names in small letters
+    head: Incoming
     body: bytes
     rest: Open | None = None  # where more of a streamed body comes from
+
+    @property
+    def status(self) -> int:
+        return self.head.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """By names in small letters."""
+        return self.head.headers
 
     @property
     def is_success(self) -> bool:
