@@ -7,11 +7,12 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from horae.core.hosts import is_address
+from horae.core.hosts import is_loopback as is_loopback
 from horae.core.roles import ROLE_WORDS, Role, read_role
 from horae.core.spelling import suggest
 from horae.errors import Invalid
@@ -372,19 +373,6 @@ def read_host(value: object) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._:%-]+", host) or (is_number and not is_address(host)):
         raise Refused("an address to listen on, such as 127.0.0.1", code="E_LISTEN")
     return host
-
-
-def is_address(host: str) -> bool:
-    try:
-        return bool(ipaddress.ip_address(host))
-    except ValueError:
-        return False
-
-
-@lru_cache(256)
-def is_loopback(host: str) -> bool:
-    """Return whether this names the machine itself: an address, or `localhost`."""
-    return ipaddress.ip_address(host).is_loopback if is_address(host) else host.lower() == "localhost"
 
 
 def read_database(value: object) -> str:

@@ -29,6 +29,7 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 from horae.cli import EXIT_CODES, app, screen
+from horae.cli.commands import COMMANDS
 from horae.cli.jobfiles import MAX_BYTES, media_type, read_file
 from horae.cli.runs.batches import _size_of
 from horae.cli.runs.runs import exit_code_of_run
@@ -36,7 +37,21 @@ from horae.cli.when import read_when
 from horae.client.address import server_url
 from horae.errors import CODES, ConfigError, Error, Invalid
 from horae.ports.work import Sandboxes
-from tests.unit.fake_api import JOB, NODE, PREVIEW, RUN, TRIGGER, Answer, Fake, Request, events, page, problem, serving
+from tests.unit.fake_api import (
+    JOB,
+    NODE,
+    PREVIEW,
+    RUN,
+    TRIGGER,
+    Answer,
+    Fake,
+    Request,
+    events,
+    log_of,
+    page,
+    problem,
+    serving,
+)
 
 PATIENCE = 180.0
 
@@ -286,10 +301,10 @@ HEAVY = ("aiohttp", "asyncio", "asyncpg", "cryptography", "grpc", "httpx", "jinj
 @pytest.mark.parametrize(
     ("args", "most", "never"),
     [
-        (["--help"], 168, ("horae.client", "horae.settings", "ssl")),
-        (["jobs", "--help"], 135, ("horae.client", "horae.settings", "ssl")),
-        (["jobs"], 170, ("horae.settings", "horae.cli.runs.runs", "ssl")),
-        (["runs", "--json"], 170, ("horae.settings", "horae.cli.local", "ssl")),
+        (["--help"], 130, ("horae.client", "horae.settings", "horae.cli.jobs", "pathlib", "socket", "ssl", "urllib")),
+        (["jobs", "--help"], 135, ("horae.client", "horae.settings", "pathlib", "ssl", "urllib")),
+        (["jobs"], 165, ("horae.settings", "horae.values", "horae.cli.runs.runs", "pathlib", "ssl")),
+        (["runs", "--json"], 165, ("horae.settings", "horae.values", "horae.cli.local", "pathlib", "ssl")),
     ],
 )
 def test_a_command_loads_only_what_it_needs(api: Fake, args: list[str], most: int, never: tuple[str, ...]) -> None:
@@ -307,6 +322,14 @@ def test_a_command_loads_only_what_it_needs(api: Fake, args: list[str], most: in
     loaded = set(done.stdout.splitlines()[-1].split())
     assert sorted(loaded & {*HEAVY, *never}) == []
     assert len(loaded) <= most
+
+
+def test_the_list_of_commands_says_of_each_what_it_says_itself() -> None:
+    for name, (_, said) in COMMANDS.items():
+        told = app.get_command(None, name)
+        assert told is not None
+        assert " ".join((told.help or "").split("\n\n")[0].split()).startswith(said), name
+        assert said.endswith("."), name
 
 
 # ── errors and exit codes ──────────────────────────────────────────────────────────────────────────
@@ -656,17 +679,6 @@ def test_log_text_in_a_pipe_is_what_the_job_wrote(api: Fake) -> None:
     api.get("/v1/runs/42/log", log_of(text.encode()))
     code, out, _ = finish(start("logs", "42", "--server", api.url))
     assert (code, out) == (0, text)
-
-
-def log_of(content: bytes) -> Callable[[Request], Answer]:
-    """Return a log that is given in pieces of at most 7 bytes."""
-
-    def answer(request: Request) -> Answer:
-        offset = int(request.query["offset"])
-        piece = content[offset : offset + 7]
-        return 200, piece, {"Horae-Log-Offset": str(offset + len(piece)), "Horae-Run-State": "succeeded"}
-
-    return answer
 
 
 def test_text_that_the_terminal_cannot_show_is_no_crash(api: Fake) -> None:

@@ -156,11 +156,13 @@ class Insight:
         number, refs = await self._parts(run, attempt)
         return number, await find_tail(partial(self._read_parts, refs), lines)
 
-    async def index_log(self, run_id: int, attempt: int | None, offset: int, line: int) -> tuple[Run, int, Index]:
+    async def index_log(
+        self, run_id: int, attempt: int | None, offset: int, line: int, limit: int
+    ) -> tuple[Run, int, Index]:
         """Return where the lines of a log lie, as far as was looked, and of which attempt."""
         run = await self._run(run_id)
         number, refs = await self._parts(run, attempt)
-        return run, number, await index_lines(partial(self._read_parts, refs), offset, line)
+        return run, number, await index_lines(partial(self._read_parts, refs), offset, line, limit)
 
     async def log_size(self, run_id: int, attempt: int | None) -> tuple[int, int]:
         """Return an attempt (the latest, unless named) and how many bytes its log has."""
