@@ -693,6 +693,40 @@ def test_a_log_on_a_terminal_keeps_lines_and_loses_colours() -> None:
     assert screen.clean_log("\x1b[1;31mred\x1b[0m\ta\r\nb\rc\x00\x1b[2J") == "red\ta\nb\nc\\x00\\x1b[2J"
 
 
+QUEUE = {
+    "name": "reports-of-the-night", "state": "open", "concurrency": 5, "rate": "100/min", "burst": 20, "figures": {
+        "waiting": 10_000, "waiting_is_cut": True, "blocked": {"limit": 17, "later": 4}, "blocked_is_cut": False,
+        "running": 5, "oldest_wait_seconds": 70.0, "in_last_minute": 100, "out_last_minute": 100},
+}  # fmt: skip
+TOKEN = {"id": 3, "name": "laptop of ann", "scope": "user", "owner": "ann", "org": 1, "role": "admin", "state": "good",
+         "created_at": "2027-01-15T08:00:00Z", "expires_at": None, "node": None}  # fmt: skip
+USER = {"name": "ann", "kind": "local", "email": "ann@example.org", "roles": {"default": "admin"}, "state": "good",
+        "created_at": "2027-01-15T08:00:00Z"}  # fmt: skip
+GRANT = {"id": 7, "who": "bob", "role": "operator", "job": None, "tag": "nightly", "queue": None,
+         "created_by": "ann of the house", "created_at": "2027-01-15T08:00:00Z"}  # fmt: skip
+ALERT = {"id": 1, "rule": "night", "name": "backup of the house", "count": 3, "since_at": "2027-01-15T08:00:00Z",
+         "last_at": "2027-01-15T08:00:00Z", "acked_by": "", "text": "failed 3 times"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "item", "args"),
+    [("/v1/queues", QUEUE, ["queues"]), ("/v1/tokens", TOKEN, ["token", "list"]), ("/v1/users", USER, ["users"]),
+     ("/v1/grants", GRANT, ["grants"]), ("/v1/alerts", ALERT, ["alerts"])],
+)  # fmt: skip
+def test_on_a_narrow_terminal_what_is_shown_can_be_read(
+    api: Fake, path: str, item: dict[str, Any], args: list[str]
+) -> None:
+    api.get(path, page(item))
+    code, seen = on_terminal(*args, "--server", api.url, columns=60, NO_COLOR="1")
+    heading = seen.splitlines()[0]
+    _, _, hidden = seen.partition("this terminal is too narrow for: ")
+    assert code == 0
+    assert all(cell_len(line) <= 60 for line in seen.splitlines() if "too narrow" not in line), seen
+    assert len(heading.split()) >= 3
+    assert {"waiti", "runni", "oldes"}.isdisjoint(heading.split()), seen  # headings are whole words
+    assert hidden, seen
+
+
 # ── words for numbers ──────────────────────────────────────────────────────────────────────────────
 
 

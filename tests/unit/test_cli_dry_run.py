@@ -203,7 +203,8 @@ def test_lines_of_a_file_are_counted(api: Fake, tmp_path: Path) -> None:
 
 
 def test_what_a_retry_takes_over_is_told(api: Fake) -> None:
-    tasks = [{"name": "a", "state": "succeeded"}, {"name": "b", "state": "failed"}]
+    states = {"a": {"succeeded": 1}, "b": {"failed": 1}, "c": {"succeeded": 2, "failed": 1}, "d": {}}
+    tasks = [{"name": name, "needs": [], "runs": runs} for name, runs in states.items()]
     api.get("/v1/runs/42", {**RUN, "state": "failed", "attempts": [], "tasks": tasks})
     result = invoke(api, "runs", "retry", "42", "--dry-run")
-    assert result.stdout == "would go on with run 42 of backup: 1 of 2 tasks are taken over\n"
+    assert result.stdout == "would go on with run 42 of backup: a is taken over, b, c, d done again\n"

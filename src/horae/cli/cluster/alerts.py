@@ -44,7 +44,7 @@ def alerts(session: Session) -> None:
         session.screen.json({"items": items})
         return
     rows: list[list[str | Cell]] = [_row(it) for it in items]
-    columns = [">id", "rule", "what", ">times", "since", "last", "known to", "seen?"]
+    columns = [">id", "rule", "what", ">times?", "since??", "last", "known to??", "seen???"]
     session.screen.table(columns, rows, "nothing is going on")
 
 
@@ -80,7 +80,7 @@ def rules(session: Session) -> None:
         [it["name"], _condition(it), _scope(it), " ".join(it["channels"]), it["tell"], "yes" if it["enabled"] else "no"]
         for it in page["items"]
     ]
-    columns = ["name", "when", "of", "channels", "tells", "enabled"]
+    columns = ["name", "when", "of?", "channels", "tells??", "enabled?"]
     session.screen.table(columns, rows, "no rules yet: `horae alerts apply FILE` makes some")
 
 
@@ -226,4 +226,4 @@ def _show_sent(screen: Screen, items: list[Json]) -> None:
          str(it["tries"]), clean(it["title"]), clean(it["error"])]
         for it in items
     ]  # fmt: skip
-    screen.table(["made", "rule", "channel", "state", ">tries", "what", "why not?"], rows, "nothing was told yet")
+    screen.table(["made", "rule?", "channel?", "state", ">tries??", "what", "why not??"], rows, "nothing was told yet")

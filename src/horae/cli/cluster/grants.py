@@ -8,7 +8,7 @@ import click
 
 from horae.cli.options import Argument, DryRun, Option
 from horae.cli.planning import one_of, say_would
-from horae.cli.screen import clean
+from horae.cli.screen import clean, local_time
 from horae.cli.session import Session, command, listing
 from horae.errors import Invalid
 
@@ -26,8 +26,11 @@ def grants(session: Session) -> None:
     if session.as_json:
         session.screen.json(page)
         return
-    rows = [[str(it["id"]), it["who"], it["role"], _on(it), it["created_by"], it["created_at"]] for it in page["items"]]
-    session.screen.table([">id", "who", "role", "on", "by", "since"], rows, "no grants: roles alone decide")
+    rows = [
+        [str(it["id"]), it["who"], it["role"], _on(it), it["created_by"], local_time(it["created_at"])]
+        for it in page["items"]
+    ]
+    session.screen.table([">id", "who", "role", "on", "by??", "since??"], rows, "no grants: roles alone decide")
 
 
 def add(

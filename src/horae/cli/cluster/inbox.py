@@ -122,7 +122,7 @@ async def list_refused(
         [str(it["receipt"]), local_time(it["made_at"]), it["role"], it["owner"], it["job"], it["code"], it["message"]]
         for it in refused
     ]
-    columns = [">receipt", "handed over", "role", "owner", "job", "code", "why"]
+    columns = [">receipt", "handed over?", "role??", "owner??", "job", "code", "why?"]
     session.screen.table(columns, rows, "nothing was refused")
 
 

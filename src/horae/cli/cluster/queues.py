@@ -40,7 +40,17 @@ def queues(session: Session) -> None:
 
 def _show(screen: Screen, items: list[Json]) -> None:
     rows: list[list[str | Cell]] = [_row(it, it["figures"]) for it in items]
-    columns = ["name", "state", ">waiting", "blocked", ">running", "limit", ">oldest wait", ">in/min", ">out/min"]
+    columns = [
+        "name",
+        "state",
+        ">waiting",
+        "blocked?",
+        ">running",
+        "limit??",
+        ">oldest wait?",
+        ">in/min???",
+        ">out/min???",
+    ]
     screen.table(columns, rows, "no queues")
 
 

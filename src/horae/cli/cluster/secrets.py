@@ -81,7 +81,7 @@ def list_secrets(session: Session) -> None:
         [it["name"], str(it["version"]), local_time(it["created_at"]), local_time(it["updated_at"])]
         for it in page["items"]
     ]
-    columns = ["name", ">version", "created", "updated"]
+    columns = ["name", ">version", "created??", "updated?"]
     session.screen.table(columns, rows, "no secrets yet: `horae secret set NAME` makes one")
 
 

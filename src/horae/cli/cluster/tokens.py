@@ -223,7 +223,18 @@ async def list_tokens(session: Session, flags: dict[str, str], config_file: Conf
          Cell(it["state"], _STYLES[it["state"]]), local_time(it["created_at"]), local_time(it["expires_at"])]
         for it in page["items"]
     ]  # fmt: skip
-    columns = [">id", "name", "scope", "owner", ">org", "role", "good for", "state", "created", "expires"]
+    columns = [
+        ">id",
+        "name",
+        "scope??",
+        "owner?",
+        ">org???",
+        "role?",
+        "good for??",
+        "state",
+        "created???",
+        "expires??",
+    ]
     session.screen.table(columns, rows, "no tokens yet: `horae token create NAME` makes one")
 
 

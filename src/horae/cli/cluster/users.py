@@ -174,7 +174,7 @@ def list_users(session: Session) -> None:
          Cell(it["state"], "green" if it["state"] == "good" else "red"), local_time(it["created_at"])]
         for it in items
     ]  # fmt: skip
-    columns = ["name", "kind", "mail", "roles", "state", "created"]
+    columns = ["name", "kind??", "mail??", "roles", "state", "created??"]
     session.screen.table(columns, rows, "no users yet: `horae admin create NAME` makes the first")
 
 
@@ -256,7 +256,7 @@ def list_orgs(session: Session) -> None:
          local_time(it["created_at"])]
         for it in page["items"]
     ]  # fmt: skip
-    session.screen.table([">id", "name", ">waiting at most", ">jobs at most", "created"], rows, "there is none")
+    session.screen.table([">id", "name", ">waiting at most?", ">jobs at most?", "created??"], rows, "there is none")
 
 
 def create_org(session: Session, name: Annotated[str, Argument(metavar="NAME", help="Its name.")]) -> None:

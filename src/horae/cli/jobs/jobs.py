@@ -98,7 +98,8 @@ def _send(client: SyncClient, batch: list[Item], *, is_dry: bool) -> Json:
 
 def _say_planned(session: Session, items: list[Item], planned: list[Json]) -> None:
     if session.as_json:
-        session.screen.json({"items": [{**one, "place": it.place} for it, one in zip(items, planned, strict=False)]})
+        shown = [{**one, "place": it.place} for it, one in zip(items, planned, strict=False)]
+        session.screen.json({"items": shown, "dry_run": True})
         return
     rows = [[one["outcome"], one["name"], one["key"] or "", it.place] for it, one in zip(items, planned, strict=False)]
     session.screen.table(["outcome", "name", "key", "place"], rows)
@@ -440,7 +441,7 @@ def preview(
     read_as = f" (read as {clean(shown['dialect'])})" if shown["dialect"] else ""
     session.screen.line(f"{clean(shown['description'])}{read_as}")
     rows = [[one["local"], one["at"], Cell(one["note"] or "", "yellow")] for one in shown["moments"]]
-    session.screen.table(["local", "utc", "note"], rows, "no moment will come")
+    session.screen.table(["local", "utc?", "note"], rows, "no moment will come")
     return None
 
 

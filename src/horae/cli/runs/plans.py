@@ -88,7 +88,9 @@ def plan_retry(session: Session, run: Json) -> int:
         raise Conflict(f"run {run['id']} has not ended: {run['state']}", code="E_NOT_ENDED", hint="cancel it first")
     if run["state"] == "succeeded":
         raise Conflict(f"run {run['id']} has succeeded: nothing of it is left to do", code="E_TERMINAL")
-    kept = sum(task["state"] == "succeeded" for task in tasks)
-    words = f"go on with run {run['id']} of {name}: {kept} of {len(tasks)} tasks are taken over"
-    say_would(session, clean(words), {**run, "taken_over": kept})
+    kept = [task["name"] for task in tasks if task["runs"].keys() == {"succeeded"}]
+    again = [task["name"] for task in tasks if task["name"] not in kept]
+    taken_over, done_again = ", ".join(kept) or "nothing", ", ".join(again)
+    words = f"go on with run {run['id']} of {name}: {taken_over} is taken over, {done_again} done again"
+    say_would(session, clean(words), {**run, "taken_over": kept, "again": again})
     return 0
