@@ -74,7 +74,8 @@ def _text(schedule: dict[str, Any]) -> str | None:
 def _local(moment: str | None, zone: str) -> str:
     if moment is None:
         return ""
-    return datetime.fromisoformat(moment).astimezone(ZoneInfo(zone)).strftime("%Y-%m-%dT%H:%M:%S")
+    there = datetime.fromisoformat(moment).astimezone(ZoneInfo(zone))
+    return there.strftime("%Y-%m-%dT%H:%M:%S").removesuffix(":00")  # as browsers write it
 
 
 def _lines(env: dict[str, Any]) -> str | None:

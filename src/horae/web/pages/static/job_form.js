@@ -22,7 +22,7 @@ function fault(path, detail, hint) {
 function readLines(text, path) {
   return Object.fromEntries(text.split("\n").filter((line) => line.trim()).map((line) => {
     const at = line.indexOf("=");
-    if (at < 1) throw fault(path, `NAME=value expected, got ${line.slice(0, 40)}`);
+    if (at < 1) throw fault(path, `VARIABLE=value expected, got ${line.slice(0, 40)}`);
     return [line.slice(0, at).trim(), line.slice(at + 1)];
   }));
 }

@@ -34,7 +34,7 @@ function put(row, fresh) {
 function putAway(row) {
   if (row.classList.contains("away")) return;
   row.classList.add("away");
-  row.querySelector(".name").append(" ", make("span", { className: "state cancelled", textContent: "deleted" }));
+  row.querySelector(".latest").replaceChildren(make("span", { className: "state cancelled", textContent: "deleted" }));
   const box = row.querySelector("[name=chosen]");
   if (box) [box.checked, box.disabled] = [false, true];
 }
