@@ -224,6 +224,20 @@ def read_allowed_hosts(value: object) -> tuple[str, ...]:
     return read_names_like(pattern, value, "a list of host names, without scheme or port")
 
 
+def read_trusted_proxies(value: object) -> tuple[str, ...]:
+    """Each a network, as ipaddress writes it."""
+    expected = "a list of addresses or networks of proxies, such as 127.0.0.1 or 10.0.0.0/24"
+    networks = []
+    for name in read_names(value, expected) if value != "" else ():
+        try:
+            networks.append(ipaddress.ip_network(name))
+        except ValueError:
+            raise Refused(expected) from None
+    if not all(network.prefixlen for network in networks):
+        raise Refused(expected, hint="whoever is believed can be anybody: name your proxies, not every address")
+    return tuple(map(str, networks))
+
+
 def read_ports(value: object) -> tuple[int, ...]:
     if value is True or value == "true":
         return COMPAT_PORTS

@@ -655,7 +655,7 @@ def test_a_narrow_terminal_keeps_the_columns_that_matter_and_names_the_others(
 EVIL = "a\x1b]0;owned\x07\x1b[2J\u202eb\nc\x9bd"
 
 
-def test_control_characters_of_others_never_reach_a_terminal(api: Fake) -> None:
+def test_S51_control_characters_of_others_never_reach_a_terminal(api: Fake) -> None:
     evil = {**JOB, "name": EVIL, "triggers": [{**TRIGGER, "description": EVIL}]}
     api.get("/v1/jobs", page(evil))
     api.get("/v1/jobs/7", evil)

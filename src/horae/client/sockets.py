@@ -26,8 +26,7 @@ class Sockets(Pool[socket.socket]):
         except BaseException:
             coming.close()
             raise
-        incoming = coming.incoming
-        return Answer(self.server, incoming.status, incoming.headers, body, coming if request.streamed else None)
+        return Answer(self.server, coming.incoming, body, coming if request.streamed else None)
 
     def is_usable(self, line: socket.socket) -> bool:
         """Return whether an idle socket is fit: one with something to read was closed, or is out of step."""

@@ -5,7 +5,6 @@ What must stay true: nothing that a caller gives can end a header.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +12,7 @@ from urllib.parse import urlencode
 
 from horae.client.address import Server
 from horae.errors import Invalid
+from horae.wire.http import Incoming
 
 TIMEOUT = 30.0  # seconds without a byte after which a call counts as unanswered
 NONE: Mapping[str, str] = MappingProxyType({})
@@ -40,7 +40,7 @@ class Request(NamedTuple):
         headers = {**self.headers, **self.near} if server.is_near and self.near else self.headers
         lines = [f"{self.method} {server.target}{self.path} HTTP/1.1\r\n{server.headers}"]
         for name, value in headers.items():
-            if not re.fullmatch(r"[\x20-\x7e]*", value):
+            if not (value.isascii() and value.isprintable()):
                 raise Invalid(f"a header holds visible ASCII only, got {value!r}", code="E_CHAR", path=name)
             lines.append(f"{name}: {value}\r\n")
         if self.body is not None or self.method != "GET":
@@ -65,14 +65,21 @@ class Open(Protocol):
 
 
 class Answer:
-    """What a server sent; the names of headers are in small letters, and more of a streamed body comes from `rest`."""
+    """What a server sent; more of a streamed body comes from `rest`."""
 
-    __slots__ = ("body", "headers", "rest", "server", "status")
+    __slots__ = ("_head", "body", "rest", "server")
 
-    def __init__(
-        self, server: Server, status: int, headers: dict[str, str], body: bytes, rest: Open | None = None
-    ) -> None:
-        self.server, self.status, self.headers, self.body, self.rest = server, status, headers, body, rest
+    def __init__(self, server: Server, head: Incoming, body: bytes, rest: Open | None = None) -> None:
+        self.server, self._head, self.body, self.rest = server, head, body, rest
+
+    @property
+    def status(self) -> int:
+        return self._head.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """By names in small letters."""
+        return self._head.headers
 
     @property
     def is_success(self) -> bool:
