@@ -73,7 +73,7 @@ class Items:
             runs += cell.runs * weight
             busy += cell.busy * weight
             if cell.runs:
-                by_group[group] = by_group.get(group, 0.0) + weight * cell.runs / group.moments
+                by_group[group] = by_group.get(group, 0.0) + weight * cell.kept
         buckets = self._buckets(by_group)
         if self._by != JOB:
             return Item(key, key, round(moments), runs, busy, None, buckets)

@@ -29,6 +29,7 @@ LENGTHS = tuple(math.ceil(math.exp((number + 0.5) / PER_E)) for number in range(
 PER_SPREAD = 4  # classes of spread in one of 1.0
 WIDEST = 2
 SPREADS = tuple((number + 0.5) / PER_SPREAD for number in range(WIDEST * PER_SPREAD))  # between classes
+MOST_USUAL = 10_000  # triggers that say what is usual: of very many, every other one, or fewer
 UNKNOWN = Expected(1.0, UNKNOWN_SPREAD)  # where nothing of that kind has ever run
 
 
@@ -246,7 +247,8 @@ class Durations:
         """Return how long runs of a kind take, as far as that is known."""
         if kind not in self._usual:
             medians = [it.median for it in self._followers if it.median and it.kind == kind]
-            pairs = zip(self._planned.median, self._planned.kind, strict=True)
+            some = slice(None, None, len(self._planned.kind) // MOST_USUAL + 1)
+            pairs = zip(self._planned.median[some], self._planned.kind[some], strict=True)
             medians += [median for median, its_kind in pairs if median and its_kind == kind]
             length = round(math.fsum(map(math.log, medians)) / len(medians) * PER_E) if medians else 0
             self._usual[kind] = _expected_of(length, round(UNKNOWN_SPREAD * PER_SPREAD)) if medians else UNKNOWN
