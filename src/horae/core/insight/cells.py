@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 from horae.core.insight.arrivals import HOUR, Series, Stretch, Window, clock_of, even_series, series_of
 from horae.core.insight.baselines import Expected
-from horae.core.insight.load import POINTS, SHARE, Grid, Kernel, kernel_of
+from horae.core.insight.load import POINTS, SHARE, Grid, kernel_of
 from horae.core.insight.planned import (
     LENGTHS,
+    SPREAD_PARTS,
     SPREADS,
     Columns,
     Durations,
@@ -43,7 +44,8 @@ class Use:
     """What a run needs a place in, and for how long."""
 
     __slots__ = (
-        "_kept", "begun", "expected", "is_closed", "is_held", "is_replaced", "kernels", "median", "pools", "profile", "seconds",
+        "_kept", "begun", "expected", "is_closed", "is_held", "is_replaced", "kernels", "median", "pools", "profile",
+        "seconds", "since",
     )  # fmt: skip
 
     def __init__(self, profile: Profile, expected: Expected, tick: int) -> None:
@@ -52,6 +54,7 @@ class Use:
         self.is_replaced = profile.overlap is Overlap.REPLACE
         self.median = expected.median * SECOND  # µs
         self.seconds = expected.median if profile.pools else 0.0  # that it takes of a place
+        self.since = 0.0  # when one began, at the earliest, that may go on in the window
         self.begun: list[Moment] = []  # before the window, and may go on in it
         self.kernels = kernel_of(expected, tick, False), kernel_of(expected, tick, True)  # by whether it is exact
         self._kept: dict[int, float] = {}
@@ -74,7 +77,10 @@ class Use:
 class Group:
     """Triggers with the same moments."""
 
-    __slots__ = ("_closest", "_in_turn", "has_delay", "loaded", "moments", "schedule", "series", "step", "triggers")
+    __slots__ = (
+        "_begun", "_closest", "_in_turn", "has_delay", "is_frequent", "loaded", "moments", "schedule", "series", "step",
+        "triggers",
+    )  # fmt: skip
 
     def __init__(self, schedule: str, series: Series) -> None:
         """`schedule` is empty for what others make."""
@@ -84,8 +90,10 @@ class Group:
         self.loaded: list[Cell] = []
         self.moments = stretches[0].times if len(stretches) == 1 else series.moments
         self.step = stretches[0].step if len(stretches) == 1 and self.moments > 1 else 0  # µs; 0: not evenly spaced
+        self.is_frequent = 0 < self.step <= HOUR
         self._in_turn: tuple[Stretch, ...] | None = None
         self._closest: int | None = None
+        self._begun: dict[float, int] = {}
 
     @property
     def in_turn(self) -> tuple[Stretch, ...]:
@@ -101,6 +109,15 @@ class Group:
             gaps = [later.first - earlier.last for earlier, later in pairwise(self.in_turn)]
             self._closest = min((*steps, *gaps), default=0)
         return self._closest
+
+    def begun(self, length: float) -> int:
+        """Return how many of its moments begin, if each takes so many µs and none begins during another. Moments that
+        lie whole seconds apart are as many for all lengths up to the next whole second."""
+        if self.series.is_exact:
+            length = -(-length // SECOND) * SECOND
+        if length not in self._begun:
+            self._begun[length] = _kept_of(self.in_turn, length)
+        return self._begun[length]
 
 
 class Cell:
@@ -125,11 +142,6 @@ class Cell:
     def busy(self) -> float:
         """Slots times seconds."""
         return self.runs * self.use.seconds
-
-    def since(self, start: Moment) -> float:
-        """Return when a run of it began, at the earliest, that goes on at a moment. What repeats within the hour is
-        counted as if it always had."""
-        return start if 0 < self.group.step <= HOUR else start - self.use.median
 
 
 class Source(NamedTuple):
@@ -228,7 +240,9 @@ class Cells:
         """Return for each trigger what it has in common with those of the same moments."""
         it = self.planned
         clocks: dict[object, int] = {}  # what schedules share → the number of it
-        of = {text: clocks.setdefault(clock_of(text), len(clocks)) << SECONDS_BITS for text in dict.fromkeys(it.schedule)}
+        of = {
+            text: clocks.setdefault(clock_of(text), len(clocks)) << SECONDS_BITS for text in dict.fromkeys(it.schedule)
+        }
         return [of[text] + at // SECOND for text, at in zip(it.schedule, it.next_at, strict=True)]
 
     def _lengths(self) -> list[int]:
@@ -236,8 +250,8 @@ class Cells:
         return [*map(bisect, repeat(FROM_UNKNOWN), [median or 0 for median in self.planned.median])]
 
     def _spreads(self) -> Iterator[int]:
-        """Of spreads there are few: they are rounded."""
-        classes = {spread: bisect(SPREADS, spread or 0.0) for spread in {*self.planned.spread}}
+        """Return the class of each spread. There are not many spreads."""
+        classes = {spread: bisect(SPREADS, (spread or 0) / SPREAD_PARTS) for spread in {*self.planned.spread}}
         return map(classes.__getitem__, self.planned.spread)
 
     def _whose(self) -> Iterable[tuple[str, int] | None]:
@@ -266,7 +280,8 @@ class Cells:
 
     def _use_of(self, row: int) -> Use:
         it = self.planned
-        expected = self.durations.of(it.kind[row], *class_of(it.median[row], it.spread[row]))
+        median, spread = it.median[row], it.spread[row]
+        expected = self.durations.of(it.kind[row], *class_of(median, (spread or 0) / SPREAD_PARTS))
         return self._use(self._profile(row), expected)
 
     def _use(self, profile: Profile, expected: Expected) -> Use:
@@ -278,9 +293,11 @@ class Cells:
     def _note_begun(self) -> None:
         """Note which runs began before the window and may go on in it."""
         start = self.window.start
-        since = {cell: cell.since(start) for cell in self}
+        for use in self.uses():
+            use.since = start - use.median
         for cell, last_at in zip(self.of_rows, self.planned.last_at, strict=True):
-            if last_at is not None and since[cell] < last_at < start:
+            # What repeats within the hour is counted as if it always had.
+            if last_at is not None and cell.use.since < last_at < start and not cell.group.is_frequent:
                 cell.use.begun.append(last_at)
 
     # ── followers ──
@@ -354,7 +371,7 @@ def share_kept(group: Group, expected: Expected) -> float:
     lengths = [expected.at(point) * SECOND for point in POINTS]
     if lengths[-1] <= group.closest:
         return 1.0
-    kept = sum(_kept_of(group.in_turn, length) for length in lengths)
+    kept = sum(map(group.begun, lengths))
     return kept * SHARE / sum(stretch.times for stretch in group.in_turn)
 
 

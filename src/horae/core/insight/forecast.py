@@ -118,22 +118,22 @@ def _load(cells: Cells) -> None:
     """Load the pools with all runs, and with those that are under way."""
     for group in cells.loaded_groups():
         together, is_exact = dict[tuple[Pool, ...], list[Part]](), group.series.is_exact
+        last, parts = None, list[Part]()
         for cell in group.loaded:
             use = cell.use
             if cell.delay or use.is_replaced:
                 _load_alone(cell, cells)
             elif cell.runs and not use.is_held:
-                part = use.kernels[is_exact], cell.each * cell.count * cell.kept
-                if use.pools in together:
-                    together[use.pools].append(part)
-                else:
-                    together[use.pools] = [part]
+                if use.pools is not last:
+                    last, parts = use.pools, together.setdefault(use.pools, [])
+                parts.append((use.kernels[is_exact], cell.each * cell.count * cell.kept))
         stretches = (group.series if group.schedule else group.series.inside(cells.window)).stretches
         for pools, parts in together.items():
             for pool in pools:
                 pool.load.add(stretches, parts)
     for use in cells.uses():
-        left = [(begun_at - cells.window.start) / SECOND + use.expected.median for begun_at in use.begun]
+        since = round(use.since)
+        left = [begun_at - since for begun_at in use.begun]
         for pool in use.pools:
             pool.load.add_under_way(left)
 
@@ -206,16 +206,13 @@ def _shared(cells: Cells) -> Iterator[Shared]:
         yield Shared(group.schedule, group.series, group.triggers, group)
 
 
-def _jobs(cells: Cells, org: int | None, groups: set[Group]) -> dict[Group, list[int]]:
+def _jobs(cells: Cells, org: int | None, groups: set[object]) -> dict[object, list[int]]:
     """Return some jobs of each group."""
-    found: dict[Group, list[int]] = {group: [] for group in groups}
-    missing = sum(min(MOST_JOBS, group.triggers) for group in groups)
-    for cell, job_id, its_org in zip(cells.of_rows, cells.planned.job_id, cells.planned.org, strict=True):
-        if not missing:
-            break
+    found: dict[object, list[int]] = {group: [] for group in groups}
+    rows = zip(cells.of_rows, cells.planned.job_id, cells.planned.org, strict=True) if groups else ()
+    for cell, job_id, its_org in rows:
         if cell.group in groups and len(found[cell.group]) < MOST_JOBS and org in (None, its_org):
             found[cell.group].append(job_id)
-            missing -= 1
     return found
 
 
