@@ -82,7 +82,7 @@ async function findNumber(text, signal) {
 function show(found) {
   items = found;
   chosen = Math.min(chosen, Math.max(0, items.length - 1));
-  list.replaceChildren(...(items.length ? items.map(option) : [make("div", { className: "empty", textContent: "Nothing found" })]));
+  list.replaceChildren(...(items.length ? items.map(option) : [make("div", { role: "option", ariaDisabled: "true", className: "empty", textContent: "Nothing found" })]));
   mark();
 }
 
