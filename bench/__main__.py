@@ -18,7 +18,7 @@ from bench.places import Places
 __all__ = ["figures"]
 
 NUMBERS = ("size", "rate", "registered", "agents", "schedulers", "nodes", "window", "seconds", "hours", "clients")
-ONE_NUMBER = ("trials", "lead")
+ONE_NUMBER = ("trials", "lead", "minutes")
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +18,8 @@ ARGUMENTS = (
 )  # fmt: skip
 SIZE = {"width": 1280, "height": 900}
 PATIENCE = 30_000  # ms that anything may take
+TASK = "ThreadControllerImpl::RunTask"
+KEPT = ("JSHeapUsedSize", "Nodes", "JSEventListeners")
 
 # When the first and the largest part of a page stood there, since it was asked for.
 PAINTED = """() => new Promise((resolve) => {
@@ -76,7 +79,7 @@ async def chromium() -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def _tab(browser: Any, port: int, looks: Sequence[Any] = ()) -> AsyncIterator[Any]:
+async def open_tab(browser: Any, port: int, looks: Sequence[Any] = ()) -> AsyncIterator[Any]:
     """A tab whose browser keeps nothing of ours but how pages shall look."""
     context = await browser.new_context(base_url=f"http://127.0.0.1:{port}", viewport=SIZE)
     context.set_default_timeout(PATIENCE)
@@ -91,9 +94,29 @@ def _medians(found: Sequence[dict[str, float]], one: str, other: str) -> tuple[f
     return round(median(it[one] for it in found), 1), round(median(it[other] for it in found), 1)
 
 
+def blocks(trace: bytes, apart: float) -> list[tuple[float, float]]:
+    """The longest task of the main thread in each so many seconds of a trace, by the clock and of the processor, ms."""
+    events = json.loads(trace)["traceEvents"]
+    names = {(it["pid"], it["tid"]): it["args"]["name"] for it in events if it["name"] == "thread_name"}
+    tasks = [it for it in events if it["name"] == TASK and names.get((it["pid"], it["tid"])) == "CrRendererMain"]
+    begin = min((it["ts"] for it in tasks), default=0)
+    found: dict[int, tuple[float, float]] = {}
+    for it in tasks:
+        place = int((it["ts"] - begin) / 1e6 / apart)
+        found[place] = max(found.get(place, (0.0, 0.0)), (it["dur"] / 1000, it.get("tdur", 0) / 1000))
+    return [found[place] for place in sorted(found)]
+
+
+async def kept(session: Any) -> dict[str, float]:
+    """What a tab holds once its garbage was collected: bytes of its heap, nodes and listeners."""
+    await session.send("HeapProfiler.collectGarbage")
+    metrics = {one["name"]: one["value"] for one in (await session.send("Performance.getMetrics"))["metrics"]}
+    return {name: metrics[name] for name in KEPT}
+
+
 async def looks_of(browser: Any, port: int) -> list[Any]:
     """The cookie that a first visit leaves: charts are drawn anew once the server knows the zone."""
-    async with _tab(browser, port) as page:
+    async with open_tab(browser, port) as page:
         await page.goto("/style", wait_until="networkidle")
         cookies: list[Any] = await page.context.cookies()
         return cookies
@@ -107,7 +130,7 @@ async def first_views(
     for name, path in paths.items():
         seen = []
         for _ in range(times):
-            async with _tab(browser, port, looks) as page:
+            async with open_tab(browser, port, looks) as page:
                 await page.goto(path)
                 seen.append(await page.evaluate(PAINTED))
         found[name] = _medians(seen, "first", "largest")
@@ -124,7 +147,7 @@ async def answers(
     for name, deed in deeds.items():
         took = []
         for _ in range(times):
-            async with _tab(browser, port, looks) as page:
+            async with open_tab(browser, port, looks) as page:
                 try:
                     took.append(await _time(page, deed))
                 except Error as error:

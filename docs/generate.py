@@ -85,8 +85,8 @@ def default(setting: Setting) -> str:
 
 # ── command line ───────────────────────────────────────────────────────────────────────────────────
 
-SHARED = {"server", "token_file", "ca_file", "insecure", "json", "version"}
-SETTING_FLAGS = {setting.flag for setting in SETTINGS}
+SHARED = {"server", "token_file", "ca_file", "cert_file", "insecure", "organisation", "json", "version"}
+SETTING_HELP = {setting.flag: setting.help for setting in SETTINGS}
 
 
 def commands(command: Any, name: str, parent: Any = None) -> Iterator[tuple[str, Any, Any]]:
@@ -107,16 +107,21 @@ def command_texts() -> str:
 
 def one_command(name: str, command: Any, context: Any) -> str:
     params = [param for param in command.get_params(context) if "--help" not in param.opts]
-    flags = [param.opts[0] for param in params if param.opts[0] in SETTING_FLAGS]
-    own = [param for param in params if param.name not in SHARED and param.opts[0] not in SETTING_FLAGS]
+    flags = [param.opts[0] for param in params if is_setting(param)]
+    own = [param for param in params if param.name not in SHARED and not is_setting(param)]
     words = [param.metavar for param in own if is_argument(param)]
     parts = [f"## {name}", command.help, f"```text\n{' '.join([name, '[OPTIONS]', *words])}\n```"]
     if own:
         parts.append(table(("", "", "default"), map(one_param, own)))
     if flags:
-        which = "every one" if len(flags) == len(SETTING_FLAGS) else ", ".join(map(code, flags))
+        which = "every one" if len(flags) == len(SETTING_HELP) else ", ".join(map(code, flags))
         parts.append(f"[Settings](settings.md) that are flags of it: {which}.")
     return sections([*parts, f"Example: `{command.epilog.partition('Example: ')[2]}`"])
+
+
+def is_setting(param: Any) -> bool:
+    """Return whether a flag is that of a setting, and not one of the command that is called alike."""
+    return param.opts[0] in SETTING_HELP and param.help.startswith(SETTING_HELP[param.opts[0]])
 
 
 def is_argument(param: Any) -> bool:
@@ -126,7 +131,13 @@ def is_argument(param: Any) -> bool:
 def one_param(param: Any) -> tuple[str, str, str]:
     named = param.metavar if is_argument(param) else f"{', '.join(param.opts)} {param.metavar or ''}".strip()
     value = "required" if param.required else param.to_info_dict()["default"]
-    return code(named), param.help, "" if value in (None, False, ()) else str(value)
+    return code(named), param.help, "" if value in (None, False, (), []) else str(value)
+
+
+def dry_runs() -> str:
+    """Return the commands that have --dry-run."""
+    have = [name for name, command, _ in program() if any(one.name == "dry_run" for one in command.params)]
+    return f"The commands that have it: {', '.join(map(code, have))}."
 
 
 def shared_options() -> str:
@@ -481,6 +492,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "settings": settings,
     "shared-options": shared_options,
     "exit-codes": exit_codes,
+    "dry-runs": dry_runs,
     "commands": command_texts,
     "routes": routes,
     "shapes": shapes,

@@ -83,7 +83,7 @@ def test_no_module_is_a_drawer():
     assert guilty == []
 
 
-def test_sql_lives_in_the_stores_and_the_queue_on_their_database_only():
+def test_S11_sql_lives_in_the_stores_and_the_queue_on_their_database_only():
     guilty = [
         f"{path}:{node.lineno}"
         for path, tree in trees()

@@ -86,6 +86,7 @@ class Config:
     trace_ratio: float
     startup_timeout: float
     allowed_hosts: tuple[str, ...]
+    trusted_proxies: tuple[str, ...]
     require_token: bool
     most_waiting_per_owner: int
     history_days: int | None  # None: as the installation is old (see app.server.settle_retention)

@@ -62,6 +62,7 @@ from horae.values import (
     read_settings_file,
     read_smtp,
     read_spark,
+    read_trusted_proxies,
     read_warehouse,
     read_word,
     show_commands,
@@ -268,6 +269,9 @@ SETTINGS: tuple[Setting, ...] = (
             "How long to wait for the database at start."),
     Setting("allowed_hosts", Kind("LIST", read_allowed_hosts, _list_of), [],
             "Further names under which browsers may reach this server; who comes by one needs a token.", "none"),
+    Setting("trusted_proxies", Kind("LIST", read_trusted_proxies, _list_of), [],
+            "Addresses and networks of reverse proxies that are believed when they tell, by X-Forwarded-For, "
+            "X-Forwarded-Proto or Forwarded, from where a request came and whether by TLS.", "none"),
     Setting("require_token", FLAG, False,
             "Whether also the user who runs this server needs a token; on loopback only others do."),
     Setting("most_waiting_per_owner", whole(0, 1_000_000_000), 0,

@@ -7,11 +7,12 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from horae.core.hosts import is_address
+from horae.core.hosts import is_loopback as is_loopback
 from horae.core.roles import ROLE_WORDS, Role, read_role
 from horae.core.spelling import suggest
 from horae.errors import Invalid
@@ -223,6 +224,20 @@ def read_allowed_hosts(value: object) -> tuple[str, ...]:
     return read_names_like(pattern, value, "a list of host names, without scheme or port")
 
 
+def read_trusted_proxies(value: object) -> tuple[str, ...]:
+    """Each a network, as ipaddress writes it."""
+    expected = "a list of addresses or networks of proxies, such as 127.0.0.1 or 10.0.0.0/24"
+    networks = []
+    for name in read_names(value, expected) if value != "" else ():
+        try:
+            networks.append(ipaddress.ip_network(name))
+        except ValueError:
+            raise Refused(expected) from None
+    if not all(network.prefixlen for network in networks):
+        raise Refused(expected, hint="whoever is believed can be anybody: name your proxies, not every address")
+    return tuple(map(str, networks))
+
+
 def read_ports(value: object) -> tuple[int, ...]:
     if value is True or value == "true":
         return COMPAT_PORTS
@@ -358,19 +373,6 @@ def read_host(value: object) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._:%-]+", host) or (is_number and not is_address(host)):
         raise Refused("an address to listen on, such as 127.0.0.1", code="E_LISTEN")
     return host
-
-
-def is_address(host: str) -> bool:
-    try:
-        return bool(ipaddress.ip_address(host))
-    except ValueError:
-        return False
-
-
-@lru_cache(256)
-def is_loopback(host: str) -> bool:
-    """Return whether this names the machine itself: an address, or `localhost`."""
-    return ipaddress.ip_address(host).is_loopback if is_address(host) else host.lower() == "localhost"
 
 
 def read_database(value: object) -> str:

@@ -68,7 +68,7 @@ def test_a_repository_is_built_and_its_log_is_followed_to_its_end(server: Server
     ]  # fmt: skip
 
 
-def test_the_example_build_leaves_artifacts_test_counts_and_a_cache(server: Server) -> None:
+def test_S52_the_example_build_leaves_artifacts_test_counts_and_a_cache(server: Server) -> None:
     server.cli("submit", str(EXAMPLE))
     for expected in (False, True):
         run_id = server.cli_json("run", "ci build", "--wait")["id"]

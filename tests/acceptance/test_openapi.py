@@ -58,7 +58,7 @@ def may_be_wrong(operation: Any) -> bool:
 @pytest.mark.xdist_group("openapi")
 @pytest.mark.parametrize("most", [4, pytest.param(30, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_every_answer_is_a_documented_one(method: str, path: str, most: int, busy_server: Server) -> None:
+def test_S60_every_answer_is_a_documented_one(method: str, path: str, most: int, busy_server: Server) -> None:
     """Valid data may still be refused: that a cron expression has a moment, JSON Schema cannot say. Of many orders each
     is answered for itself, so a wrong one does not make the whole answer a refusal."""
     operation = SCHEMA[path][method]

@@ -53,6 +53,19 @@ def test_a_proxy_that_says_so_gets_nobody_in_without_a_token(server: Server, way
     assert ask(server, os.geteuid(), way, **{"x-forwarded-for": "10.0.0.1"}) == refused
 
 
+def test_a_proxy_that_is_believed_says_from_where_who_is_refused_came_and_lets_nobody_in(tmp_path: Path):
+    server = Server(tmp_path, "--trusted-proxies", "127.0.0.1")
+    server.start()
+    for number, (way, (_, refused)) in enumerate(WAYS.items(), 1):
+        told = {"authorization": "Bearer wrong", "x-forwarded-for": f"203.0.113.9, 192.0.2.{number}"}
+        assert ask(server, os.geteuid(), way, **told) == refused, way
+    server.wait_until(
+        lambda: {row["address"] for row in server.get("/v1/audit")["items"]} == {f"192.0.2.{n}" for n in (1, 2, 3)},
+        "the refusals of all three",
+    )
+    server.stop()
+
+
 def test_with_require_token_also_the_servers_own_user_needs_one(tmp_path: Path):
     alone = run(tmp_path, "up", "--data", "data", "--require-token", check=False)
     assert (alone.returncode, "error[E_LOGIN_REQUIRED]" in alone.stderr) == (2, True), alone.stderr

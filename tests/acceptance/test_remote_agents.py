@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,33 @@ def test_an_agent_joins_and_runs_what_needs_its_label(patient: Server, worker: A
     assert {"gpu", "sandbox:plain"} <= set(shown["labels"])
     assert f"via {shown['via']}" in patient.cli("nodes").stdout
     assert node(patient, shown["via"])["roles"] == ["api", "coordinator", "scheduler"]
+
+
+def listeners(agent: AgentProcess) -> set[int]:
+    """Return the ports on which an agent, or any process that it started, takes connections."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    assert agent.process is not None
+    ours = {agent.process.pid}
+    while found := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= found
+    held = set()
+    for pid in ours:
+        for file in Path(f"/proc/{pid}/fd").glob("*"):
+            with suppress(OSError):
+                held.add(str(file.readlink()))
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
+    return {int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in held}
+
+
+def test_S06_an_agent_opens_no_port_unless_it_is_told_to(patient: Server, worker: AgentProcess, begin: Begin):
+    run_id = shell(patient, "echo done", "worker")
+    assert patient.ended(run_id)["state"] == "succeeded"
+    assert listeners(worker) == set()
+    port = free_port()
+    assert listeners(begin(at(patient), "probed", "--port", str(port)).joined()) == {port}
 
 
 def test_the_handlers_of_a_remote_agent_are_listed(patient: Server, begin: Begin, tmp_path: Path):

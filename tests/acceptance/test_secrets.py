@@ -84,7 +84,7 @@ def started(server: Server, job: Any) -> Any:
     return server.ended(run["id"])
 
 
-def test_S34_a_canary_is_found_nowhere(server: Server):
+def test_S32_S34_a_canary_is_found_nowhere(server: Server):
     set_canaries(server)
     run = started(server, JOB)
     log = server.http.get(f"/v1/runs/{run['id']}/log", params={"limit": 1 << 20}).text

@@ -477,7 +477,7 @@ async def test_followers_that_leave_are_forgotten(files: ObjectFiles) -> None:
         "runs/0/x/1-1",
     ],
 )
-async def test_only_names_of_outputs_are_read(files: ObjectFiles, ref: str) -> None:
+async def test_S15_only_names_of_outputs_are_read(files: ObjectFiles, ref: str) -> None:
     with pytest.raises(Invalid):
         await files.read(ref, 0, 100)
     with pytest.raises(Invalid):

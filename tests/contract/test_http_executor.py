@@ -289,7 +289,7 @@ async def test_what_cannot_be_sent_is_not_and_no_retry_helps(rig: Rig, place: Pl
         (304, True),
     ],
 )
-async def test_a_status_that_was_not_expected_fails_with_the_beginning_of_the_body(
+async def test_S19_a_status_that_was_not_expected_fails_with_the_beginning_of_the_body(
     rig: Rig, place: Place, status: int, final: bool
 ) -> None:
     url = place.on("/x", answer(status, "" if status == 304 else "no such\norder " + 300 * "x"))

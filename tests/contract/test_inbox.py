@@ -196,7 +196,7 @@ async def test_drains_at_the_same_time_take_each_row_once(
         await other.close()
 
 
-async def test_a_batch_is_bounded_and_the_oldest_go_first(
+async def test_S67_a_batch_is_bounded_and_the_oldest_go_first(
     store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox
 ):
     await caller.execute(f"SELECT horae_enqueue('mail') FROM generate_series(1, {BATCH + 1})")
@@ -390,7 +390,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("arguments", "state", "code"), BAD)
-async def test_a_call_that_makes_no_sense_is_refused_with_a_code_and_a_hint(
+async def test_S66_a_call_that_makes_no_sense_is_refused_with_a_code_and_a_hint(
     caller: asyncpg.Connection, arguments: str, state: str, code: str
 ):
     with pytest.raises(asyncpg.PostgresError) as caught:
@@ -400,7 +400,7 @@ async def test_a_call_that_makes_no_sense_is_refused_with_a_code_and_a_hint(
     assert caught.value.hint
 
 
-async def test_calls_of_version_1_are_understood(store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox):
+async def test_S68_calls_of_version_1_are_understood(store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox):
     assert await caller.fetchval("SELECT horae_enqueue_version()") == 1
     await caller.execute(
         """SELECT horae_enqueue('mail', '{}', 'k', 3, now()), horae_enqueue(job => 'mail', data => '{}', key => 'l',
@@ -429,7 +429,7 @@ async def stranger(role: str, postgres_url: str) -> AsyncIterator[asyncpg.Connec
     await connection.close()
 
 
-async def test_a_role_without_a_grant_may_not_call_it(stranger: asyncpg.Connection):
+async def test_S63_a_role_without_a_grant_may_not_call_it(stranger: asyncpg.Connection):
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await horae.enqueue(stranger, "mail")
 
@@ -444,7 +444,7 @@ async def test_a_role_that_may_only_call_it_is_told_what_is_missing(
     assert caught.value.hint == f"let an operator say: horae inbox grant {role} --owner NAME"
 
 
-async def test_a_granted_role_acts_for_its_owner_and_can_do_nothing_else(
+async def test_S65_a_granted_role_acts_for_its_owner_and_can_do_nothing_else(
     store: PostgresStore, stranger: asyncpg.Connection, caller: asyncpg.Connection, role: str, inbox: Inbox
 ):
     await store.submit([Submission([replace(make_job(3, key="hers"), owner="ada")])])
@@ -470,7 +470,7 @@ async def test_a_granted_role_acts_for_its_owner_and_can_do_nothing_else(
         await horae.enqueue(stranger, "hers")
 
 
-async def test_a_role_cannot_become_another_by_its_session(
+async def test_S64_a_role_cannot_become_another_by_its_session(
     store: PostgresStore, stranger: asyncpg.Connection, caller: asyncpg.Connection, role: str, inbox: Inbox
 ):
     """Neither by a role it is a member of, nor by tables and functions of its own that stand before ours."""

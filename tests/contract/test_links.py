@@ -821,7 +821,7 @@ async def quietly(beat: Awaitable[Any]) -> bool:
         return False
 
 
-async def test_over_nats_pieces_that_are_repeated_or_lost_end_the_line(apart: Side, nats: Nats, tmp_path: Path):
+async def test_S45_over_nats_pieces_that_are_repeated_or_lost_end_the_line(apart: Side, nats: Nats, tmp_path: Path):
     async with apart.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
         stranger = await Connector(nats.url, "stranger").connect(lambda: None)

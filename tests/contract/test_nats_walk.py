@@ -1,7 +1,8 @@
 """The walk over NATS: every subject, as everybody that a broker with the logins of the documents knows.
 
 The servers, the agent whose subjects they are, another agent, and whoever has no login. What is declared in one list
-(horae.wire.nats.broker.SUBJECTS) is what the documents say and what a real broker does.
+(horae.wire.nats.broker.SUBJECTS) is what the documents say and what a real broker does. And who may speak there is
+heard by a server only with a token that is good now.
 """
 
 from __future__ import annotations
@@ -11,18 +12,27 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import nats as library
 import pytest
 
+from horae.core.model import Bounds, Token
+from horae.ports.store import Store
+from horae.testing import FakeClock
+from horae.wire.generated import agents_pb2 as pb
 from horae.wire.nats import broker
 from horae.wire.nats.broker import NODE, SUBJECTS, own_subject
+from horae.wire.nats.pipe import HEAD, WHOLE
+from horae.wire.nats.proofs import PROOF, HashedToken, proof_header, to_prove
+from horae.wire.nats.sealed import KEY, Keys
 
 from ..nats_server import Nats
 from . import test_nats_walls
-from .test_nats_walls import login, permissions
+from .test_links import hello
+from .test_nats_walls import Place, listening, login, permissions, serving
 
 walled = test_nats_walls.walled  # a fixture of theirs
 
@@ -134,6 +144,68 @@ async def test_an_agent_whose_name_begins_alike_is_another(walled: Nats) -> None
     async with logged_in(walled, AGENT) as own, logged_in(walled, "horae") as servers:
         for begin in (broker.HELLO, broker.UP):
             assert await says(own, servers, own_subject(begin, f"{AGENT}.eu", "x"), may=False)
+
+
+async def tokens_of(place: Place) -> dict[str, tuple[Token, str] | None]:
+    """Return what may be shown with a hello, by what is wrong with it."""
+    access = place.access
+    good, text = await place.token(AGENT)
+    revoked = await place.token(AGENT)
+    await access.revoke(revoked[0].id)
+    expired = await access.create("t", "agent", "ann", 1.0, bounds=Bounds(AGENT))
+    user = await access.create("t", "user", "ann", None)
+    place.side.clock.advance(2)
+    return {
+        "nobody": None, "wrong": (replace(good, hash="0" * 64), text[:-4] + "AAAA"), "revoked": revoked,
+        "expired": expired, "user": user, "another agent": await place.token(OTHER), "its own": (good, text),
+    }  # fmt: skip
+
+
+def shown(known: tuple[Token, str] | None, way: str, reply: str, frame: bytes) -> dict[str, str]:
+    """Return the headers of a hello: with the token itself, as agents of before send it, or with a proof."""
+    if known is None:
+        return {} if way == "token" else {KEY: Keys().text}
+    token, text = known
+    if way == "token":
+        return {"Authorization": f"Bearer {text}"}
+    keys = Keys()
+    return {KEY: keys.text, PROOF: proof_header(HashedToken(token.id, token.hash), to_prove(reply, keys.text, frame))}
+
+
+REFUSED = {"another agent": (b"PERMISSION_DENIED", b"E_TOKEN_BOUNDS"), "user": (b"UNAUTHENTICATED", b"E_")}
+
+
+async def test_S02_on_its_own_subject_an_agent_is_heard_with_a_token_that_is_good_for_it_and_no_other(
+    sqlite_store: Store, clock: FakeClock, walled: Nats, tmp_path: Path
+) -> None:
+    frame = pb.AgentFrame(id=1, hello=hello(node=AGENT, highest_protocol=2)).SerializeToString()
+    walked = 0
+    async with (
+        serving(sqlite_store, clock, tmp_path, login(walled, "horae")) as place,
+        listening(login(walled, AGENT)) as (client, _),
+    ):
+        for who, known in (await tokens_of(place)).items():
+            for way in ("token", "proof"):
+                walked += 1
+                here, heard = own_subject(broker.DOWN, AGENT, f"{walked:032x}"), asyncio.Queue[bytes]()
+
+                async def take(message: Any, heard: asyncio.Queue[bytes] = heard) -> None:
+                    heard.put_nowait(message.data)
+
+                await client.subscribe(here, cb=take)
+                headers = shown(known, way, here, frame)
+                subject = own_subject(broker.HELLO, AGENT)
+                await client.publish(subject, HEAD.pack(WHOLE, 1) + frame, reply=here, headers=headers)
+                async with asyncio.timeout(DEADLINE):
+                    answer = await heard.get()
+                status, code = REFUSED.get(who, (b"UNAUTHENTICATED", b"E_JOIN_TOKEN"))
+                if who == "its own":
+                    assert not re.search(rb"E_[A-Z]+|[A-Z]+_[A-Z]+|UNAUTHENTICATED", answer), (way, answer)
+                else:
+                    assert status in answer, (who, way, answer)
+                    assert code in answer, (who, way, answer)
+        assert await sqlite_store.list_nodes() == []  # it comes in with its next word
+    assert walked == 14
 
 
 @pytest.mark.parametrize("said", [{}, {"user": AGENT, "pass": "wrong"}, {"user": "nobody", "pass": "p"}])

@@ -13,9 +13,13 @@ import pytest
 
 from horae.core.model import Bounds, Token
 from horae.errors import Denied
+from horae.links.credential import OwnCredential
 from horae.ports.store import Store
 from horae.service.access import Access
+from horae.service.access.agents import AgentAccess
 from horae.service.access.credentials import TRIES
+from horae.service.audit import Audit
+from horae.service.metrics import Metrics
 from horae.testing import FakeClock
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.nats.broker import DOWN, HELLO, UP, Connector, close_client, own_subject
@@ -187,6 +191,34 @@ async def test_whoever_listens_on_a_broker_with_one_login_reads_neither_secrets_
     everything = b"".join(heard)
     for told in (SECRET.encode(), text.encode(), text.split("_", 3)[3].encode(), b"PASSWORD"):
         assert told not in everything
+
+
+async def test_S33_whoever_listens_while_an_agent_joins_cannot_come_in_as_that_agent(
+    sqlite_store: Store, clock: FakeClock, nats: Nats, tmp_path: Path
+):
+    """What the server keeps of a credential is enough to prove it over a broker, and the first frame is not sealed."""
+    side, access = Side(sqlite_store, clock, tmp_path, broker=nats.url), Access(sqlite_store, clock)
+    agents = AgentAccess(access, sqlite_store, Audit(sqlite_store, clock, Metrics()), renewed_after=86_400.0)
+    join = (await access.create("join", "join", "ann", 60.0, bounds=Bounds("n1")))[1]
+    own = OwnCredential(tmp_path / "credential", join)
+    told = own.hash
+    given: dict[str, Any] = {"still_good": agents.still_good, "credentials": agents}
+    async with (
+        side.served(admit=agents.admit, prove=agents.prove, **given),
+        listening(nats.url, ">") as (stranger, heard),
+    ):
+        for known in (None, told):
+            async with connected(tmp_path / f"agent {known}", nats.url, own=own) as remote:
+                await remote.link.hello(a_node("n1"))
+                assert (own.hash, own.token[:8]) == ("", "horae_a_")  # it joined, and comes again with its own
+        await settled(stranger)
+        kept = await sqlite_store.get_token(2)
+
+    assert kept is not None
+    assert kept.hash == told
+    everything = b"".join(heard)
+    assert b"horae.agents.hello" in everything
+    assert told.encode() not in everything
 
 
 @pytest.mark.parametrize("case", ["another token", "another hello", "another line", "no proof"])

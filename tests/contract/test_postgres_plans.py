@@ -45,6 +45,22 @@ async def test_a_hot_statement_scans_no_table_and_loops_over_none(
 
 
 @pytest.mark.usefixtures("full_tables_believed_empty")
+@pytest.mark.parametrize("name", ["finish", "wait", "set_phases", "load_held", "begin_flows"])
+async def test_what_names_its_runs_does_not_go_by_all_that_run(
+    postgres_url: str, postgres_store: PostgresStore, name: str
+):
+    """Although few ran when the tables were looked at: the index of those seems to be the shortest way then."""
+    connection = await lanes.connect(postgres_url)
+    await connection.execute("ANALYZE live")
+    await connection.close()
+
+    plan = await plan_of(postgres_url, postgres_store, name)
+
+    assert "Index Scan using live_pkey" in plan
+    assert "live_node" not in plan
+
+
+@pytest.mark.usefixtures("full_tables_believed_empty")
 @pytest.mark.parametrize("name", ["enqueue", "enqueue_alike", "enqueue_together", "submit"])
 async def test_what_people_ask_for_scans_no_table(postgres_url: str, postgres_store: PostgresStore, name: str):
     assert "Seq Scan" not in await plan_of(postgres_url, postgres_store, name, database.BY_KEY)

@@ -404,7 +404,7 @@ async def test_a_password_may_stand_in_the_address_and_must_be_right(rig: Rig, s
     assert "wr0ng" not in text + str(result)
 
 
-async def test_a_password_is_not_given_to_another_server(
+async def test_S18_a_password_is_not_given_to_another_server(
     rig: Rig, server: GitServer, repository: Path, tmp_path: Path
 ) -> None:
     """The second server asks for a password that would be the same."""
@@ -416,7 +416,7 @@ async def test_a_password_is_not_given_to_another_server(
     assert other.asked == []
 
 
-async def test_nothing_of_a_repository_runs_at_its_checkout(rig: Rig, repository: Path, tmp_path: Path) -> None:
+async def test_S20_nothing_of_a_repository_runs_at_its_checkout(rig: Rig, repository: Path, tmp_path: Path) -> None:
     """G11: submodules are left alone, whatever transport they name; attributes name no program that is known."""
     evil = tmp_path / "evil"
     commit(repository, {
@@ -517,7 +517,7 @@ def test_the_real_ssh_understands_what_it_is_told(tmp_path: Path) -> None:
     steps.close()
 
 
-def test_what_is_no_address_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_S21_what_is_no_address_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(Invalid):
         sections(tmp_path, tmp_path / "known_hosts", url="--x", private_key="x")
     workspace = tmp_path / "workspace"

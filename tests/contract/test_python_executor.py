@@ -20,7 +20,7 @@ from horae.core.model import Moment, Reason, State
 from horae.core.runs.orders import Assignment, Result
 from horae.core.runs.traces import span_id
 from horae.executors.handlers import processes
-from horae.executors.handlers.python import PythonExecutor
+from horae.executors.handlers.python import PORTION, PythonExecutor
 from horae.executors.processes.keeper import list_children, look_at
 from horae.executors.processes.process import KeeperProcess
 from horae.files import ObjectFiles, open_files
@@ -407,6 +407,19 @@ async def test_a_handler_that_says_inline_runs_inside_the_agent(rig: Rig) -> Non
     results = [await rig.run("where_inline") for _ in range(2)]
     assert [each.result for each in results] == [str(os.getpid())] * 2
     assert len(rig.keeper.commands) == 1
+
+
+async def test_others_have_their_turn_while_many_inline_runs_are_carried(rig: Rig) -> None:
+    """The next claim goes out meanwhile, and the results of the last one."""
+    runs = 5 * PORTION
+    rig.start(*(rig.work("horae.handlers:noop") for _ in range(runs)))
+
+    seen = set()
+    while len(rig.results) < runs:
+        await asyncio.sleep(0)
+        seen.add(len(rig.results))
+
+    assert len(seen - {0, runs}) >= 3
 
 
 async def test_more_shared_workers_start_under_load(make: Make) -> None:

@@ -30,6 +30,7 @@ from horae.core.secrets.sealing import Sealed
 from horae.core.signs import Beat
 from horae.errors import Invalid
 from horae.ports.store import Store
+from horae.ports.store.cluster import SegmentLoad
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, changed, make_job
 
@@ -1317,6 +1318,18 @@ async def test_only_the_leader_assigns_segments(store: Store):
     assert not await store.assign_segments({0: "x"}, replace(lease, term=9))
     assert await store.assign_segments({1: "a"}, lease)
     assert await store.load_segments() == {0: ("a", 1), 1: ("a", 2)}
+
+
+async def test_the_load_of_a_segment_is_its_triggers_and_those_that_are_due_soon(store: Store):
+    hour = 3600 * SECOND
+    places = ((7, START + 1), (7, START + hour - 1), (7, START + hour), (8, None), (99, START + 9 * hour))
+    jobs = [
+        make_job(number, segment=segment, trigger_id=number, next_at=at)
+        for number, (segment, at) in enumerate(places, 1)
+    ]
+    await store.submit([Submission([job]) for job in jobs])
+
+    assert await store.count_by_segment(START + hour) == {7: SegmentLoad(3, 2), 99: SegmentLoad(1, 0)}
 
 
 # ── tokens ──

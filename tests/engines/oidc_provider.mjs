@@ -15,7 +15,7 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
   }],
   claims: { openid: ['sub'], profile: ['preferred_username'], email: ['email'], groups: ['groups'] },
   scopes: ['openid', 'offline_access', 'profile', 'email', 'groups'],
-  conformIdTokenClaims: false,
+  conformIdTokenClaims: process.env.CLAIMS === 'userinfo',  // then the ID token says no more than who it is
   pkce: { required: () => true },
   jwks: { keys: JSON.parse(readFileSync(keys)) },
   findAccount: find,

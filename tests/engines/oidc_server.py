@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -41,6 +42,7 @@ class OidcServer:
         self._directory, self._redirects = directory, redirects
         self.port = free_port()
         self.issuer = f"http://127.0.0.1:{self.port}"
+        self.tells_when_asked = False  # from the next start on: claims of users are at UserInfo only
         self._process: subprocess.Popen[bytes] | None = None
         self.set_users(USERS)
         self.rotate_keys()
@@ -60,8 +62,11 @@ class OidcServer:
         log = self._directory / "provider.log"
         files = [str(self._directory / name) for name in ("users.json", "keys.json")]
         argv = ["node", str(self._directory / PROGRAM.name), str(self.port), *files, *self._redirects]
+        environment = {**os.environ, "CLAIMS": "userinfo" if self.tells_when_asked else "id_token"}
         with log.open("ab") as written:
-            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=written, stderr=written)
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=written, stderr=written, env=environment
+            )
         began = time.monotonic()
         while not self._answers():
             assert self._process.poll() is None, log.read_text()

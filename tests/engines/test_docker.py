@@ -96,7 +96,7 @@ async def test_the_workspace_is_there_and_the_rest_is_read_only(bench: Bench) ->
     assert str(bench.workspace) in output
 
 
-async def test_a_container_has_no_capability_no_way_to_new_ones_and_no_network(bench: Bench) -> None:
+async def test_S30_a_container_has_no_capability_no_way_to_new_ones_and_no_network(bench: Bench) -> None:
     _, output = await bench.run("grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; cat /proc/net/dev")
     assert "CapEff:\t0000000000000000" in output
     assert "CapBnd:\t0000000000000000" in output

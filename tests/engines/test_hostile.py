@@ -72,7 +72,7 @@ async def test_a_fork_bomb_ends_with_its_reason(place: Place) -> None:
 
 @pytest.mark.usefixtures("limited")
 @pytest.mark.parametrize("script", [HOG, f"{HOG} || true; sleep 600"], ids=["fails", "goes on"])
-async def test_a_memory_hog_ends_with_its_reason(place: Place, script: str) -> None:
+async def test_S27_a_memory_hog_ends_with_its_reason(place: Place, script: str) -> None:
     result, text = await place.do(script, limits=LIMITS)
     assert (result.state, result.reason) == (State.FAILED, Reason.OOM), text
     assert result.message.startswith(
@@ -120,7 +120,7 @@ async def test_ten_gigabytes_of_output_are_stopped_long_before(place: Place) -> 
     await place.assert_nothing_is_left()
 
 
-async def test_what_forks_twice_into_new_sessions_dies_with_its_job(place: Place) -> None:
+async def test_S28_what_forks_twice_into_new_sessions_dies_with_its_job(place: Place) -> None:
     result, text = await place.do(f"{ESCAPE}; while [ ! -e escaped ]; do sleep 0.1; done")
     assert result.state is State.SUCCEEDED, text
     await place.assert_nothing_is_left()
@@ -169,7 +169,7 @@ TRICKS = {
 
 
 @pytest.mark.parametrize("trick", TRICKS)
-async def test_no_trick_brings_bytes_from_outside_into_the_artifacts(place: Place, trick: str) -> None:
+async def test_S22_no_trick_brings_bytes_from_outside_into_the_artifacts(place: Place, trick: str) -> None:
     output = MemoryOutput()
     spec = place.spec(TRICKS[trick], artifacts=["**", "*.txt", "out/*", "d/*"])
     result, text = await place.run(spec, output=output)
@@ -214,7 +214,7 @@ async def test_work_that_puts_its_watchers_away_does_not_outlive_the_keeper(wall
     await until(lambda: not walled.processes())
 
 
-async def test_files_of_others_and_of_the_agent_are_not_there(walled: Place, tmp_path: Path) -> None:
+async def test_S25_files_of_others_and_of_the_agent_are_not_there(walled: Place, tmp_path: Path) -> None:
     other = walled.data / "agent" / "workspaces" / "77-1"
     other.mkdir(parents=True)
     secrets = [other / "secret", walled.data / "horae.db", tmp_path / "secret", Path.home() / ".horae-test-secret"]
@@ -243,7 +243,7 @@ async def test_variables_of_the_job_do_not_reach_what_runs_outside_its_walls(wal
     assert (result.state, text.splitlines()[-1]) == (State.SUCCEEDED, env["PATH"])
 
 
-async def test_variables_of_the_job_are_in_no_list_of_processes(wrapped: Place) -> None:
+async def test_S33_variables_of_the_job_are_in_no_list_of_processes(wrapped: Place) -> None:
     output = wrapped.start(wrapped.spec("echo begun; sleep 600", env={"KEY": "hidden-treasure"}), run_id=2)
     await output.until("begun")
     commands = b"".join(_command(pid) for pid in map(int, filter(str.isdigit, os.listdir("/proc"))))
@@ -333,7 +333,7 @@ async def test_what_counts_as_root_outside_changes_nothing_there(wrapped: Place,
 CALLS = ("add_key", "bpf", "io_uring_setup", "keyctl", "open_by_handle_at", "perf_event_open", "setns", "userfaultfd")
 
 
-async def test_the_kernel_is_asked_nothing_that_containers_may_not_ask(wrapped: Place) -> None:
+async def test_S24_the_kernel_is_asked_nothing_that_containers_may_not_ask(wrapped: Place) -> None:
     """Each with nonsense: whoever gets so far is told that (or has made a descriptor), who does not is refused."""
     known = ARCHITECTURES[os.uname().machine]
     numbers = {name: known.denied[name] for name in CALLS}
@@ -369,7 +369,7 @@ async def test_groups_of_an_earlier_life_are_gone_after_the_next_start(wrapped: 
     await wrapped.ended()
 
 
-async def test_a_job_owns_its_workspace_and_a_tmp_that_nobody_else_sees(wrapped: Place) -> None:
+async def test_S29_a_job_owns_its_workspace_and_a_tmp_that_nobody_else_sees(wrapped: Place) -> None:
     name = f"horae-{os.getpid()}"
     script = f"touch here /tmp/{name} && ls /tmp/{name} && pwd && echo home $HOME && test -O here && id -u"
     result, text = await wrapped.do(script)
@@ -380,7 +380,7 @@ async def test_a_job_owns_its_workspace_and_a_tmp_that_nobody_else_sees(wrapped:
     assert not Path(f"/tmp/{name}").exists()
 
 
-async def test_work_is_never_root_and_still_has_its_workspace_and_secrets(walled: Place) -> None:
+async def test_S23_work_is_never_root_and_still_has_its_workspace_and_secrets(walled: Place) -> None:
     script = "id -u; mkdir deep; touch deep/own; cat $HORAE_SECRETS_DIR/a/key; ls $HORAE_SECRETS_DIR"
     result, text = await walled.do(script, "echo on > deep/own; cat deep/own", files={"a/key": "hidden-treasure"})
     assert result.state is State.SUCCEEDED, text

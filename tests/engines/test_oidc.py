@@ -199,6 +199,22 @@ def test_a_session_is_renewed_with_new_claims_and_ends_when_the_provider_says_no
     wait_until(lambda: place.me(page) is None and place.me(page, 1) is None, "the end of the session")
 
 
+def test_groups_that_the_provider_tells_only_when_asked_give_roles_and_are_followed(place: Place) -> None:
+    place.provider.stop()
+    place.provider.tells_when_asked = True
+    place.provider.start()
+    page = place.browser()
+    place.log_in(page, "bob")
+    assert (place.me(page)["name"], place.me(page)["role"]) == ("bob", "viewer")
+    admin = place.browser()
+    place.log_in(admin, "alice", node=1)
+    users = {each["name"]: each for each in place.ask(admin, "GET", "/v1/users", node=1).json()["items"]}
+    assert users["bob"]["email"] == "bob@example.org"
+
+    place.provider.set_users({**USERS, "bob": {**USERS["bob"], "groups": ["admins"]}})
+    wait_until(lambda: place.me(page)["role"] == "admin", "the new role")
+
+
 def test_while_the_provider_is_away_sessions_and_tokens_go_on_and_logins_are_told(place: Place) -> None:
     page, other = place.browser(), place.browser()
     place.log_in(page, "alice")

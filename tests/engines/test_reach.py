@@ -88,7 +88,7 @@ def answered(text: str, what: str) -> bool:
     return text.split(f"{what}<\n")[1].startswith(GREETINGS[what][1])
 
 
-async def test_with_the_network_off_neither_database_nor_broker_nor_api_can_be_reached(
+async def test_S26_with_the_network_off_neither_database_nor_broker_nor_api_can_be_reached(
     walled: Place, ports: dict[str, int]
 ) -> None:
     own = socket.gethostbyname(socket.gethostname())
@@ -223,7 +223,7 @@ def gateway() -> str:
     return socket.inet_ntoa(bytes.fromhex(found[0])[::-1]) if found else "203.0.113.1"
 
 
-async def test_with_the_network_on_the_world_is_there_and_this_machine_is_not(
+async def test_S17_with_the_network_on_the_world_is_there_and_this_machine_is_not(
     walled: Place, world: World, everywhere: Everywhere
 ) -> None:
     own = ("127.0.0.1", "127.9.9.9", "0.0.0.0", "::1", "::ffff:127.0.0.1", own_address(), gateway(), *world.near)

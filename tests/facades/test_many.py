@@ -217,6 +217,119 @@ async def test_thousands_of_jobs_are_one_request(api: httpx.AsyncClient, world: 
     assert (await world.rows())[0] == 2300
 
 
+# ── jobs that are read while they arrive ──
+
+
+def large(form: str, count: int = 2300) -> tuple[bytes, dict[str, str]]:
+    """Return a body of more than an ordinary one may have."""
+    jobs = [{**JOB, "name": f"job {n}", "key": f"k{n}", "annotations": {"pad": "x" * 500}} for n in range(count)]
+    if form == "lines":
+        return lines(jobs), dict(LINES)
+    document: Any = {"jobs": jobs} if form == "object" else jobs
+    return json.dumps(document).encode(), {"content-type": "application/json"}
+
+
+async def torn(body: bytes, size: int = 70_001) -> AsyncIterator[bytes]:
+    for at in range(0, len(body), size):
+        yield body[at : at + size]
+
+
+@pytest.mark.parametrize("form", ["object", "array", "lines"])
+async def test_a_large_list_is_the_same_however_it_arrives(api: httpx.AsyncClient, world: World, form: str) -> None:
+    body, media = large(form)
+    assert len(body) > http.BODY_LIMIT
+    headers = {**media, "idempotency-key": "k"}
+    first = await api.post("/v1/jobs", content=torn(body), headers=headers)
+    again = await api.post("/v1/jobs", content=body, headers=headers)
+    assert (first.status_code, again.status_code) == (201, 201)
+    made, repeated = (
+        [json.loads(line) for line in answer.text.splitlines()] if form == "lines" else answer.json()["jobs"]
+        for answer in (first, again)
+    )  # fmt: skip
+    assert [job["name"] for job in made] == [f"job {n}" for n in range(2300)]
+    assert repeated == made
+    assert (await world.rows())[0] == 2300
+
+
+@pytest.mark.parametrize("form", ["object", "array", "lines"])
+async def test_one_wrong_job_at_the_end_of_a_large_list_refuses_all(
+    api: httpx.AsyncClient, world: World, form: str
+) -> None:
+    body, media = large(form)
+    wrong = body.replace(b'"key": "k2299"', b'"kye": "k2299"')
+    found = problem_of(await api.post("/v1/jobs", content=torn(wrong), headers=media), 422, "E_UNKNOWN_FIELD")
+    assert found["errors"][0]["path"] == "jobs[2299].kye"
+    assert (await world.rows())[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("form", "end", "status", "code"),
+    [("array", b"", 400, "E_JSON_SYNTAX"), ("object", b"]", 400, "E_JSON_SYNTAX"),
+     ("array", b'] {"more": 1}', 400, "E_JSON_SYNTAX"), ("object", b'], "more": 1}', 400, "E_JSON_SYNTAX"),
+     ("array", b", {}" * 10_000 + b"]", 422, "E_LIMIT"), ("lines", b"{}\n" * 10_000, 422, "E_LIMIT"),
+     ("lines", b'{"name": "' + b"x" * (2 << 20), 422, "E_TOO_LARGE")],
+    ids=["no end", "half an end", "two documents", "another field", "too many", "too many lines", "one too large"],
+)  # fmt: skip
+async def test_a_large_list_that_makes_no_sense_is_refused(
+    api: httpx.AsyncClient, world: World, form: str, end: bytes, status: int, code: str
+) -> None:
+    body, media = large(form)
+    begun = body if form == "lines" else body[: -len(b"]}" if form == "object" else b"]")]
+    problem_of(await api.post("/v1/jobs", content=torn(begun + end), headers=media), status, code)
+    assert (await world.rows())[0] == 0
+
+
+async def test_a_large_document_that_is_no_list_is_too_large(api: httpx.AsyncClient) -> None:
+    text = json.dumps({**JOB, "annotations": {"pad": "x" * (2 << 20)}}).encode()
+    for media in ("application/json", "application/yaml"):
+        answer = await api.post("/v1/jobs", content=torn(text), headers={"content-type": media})
+        problem_of(answer, 413, "E_TOO_LARGE")
+    problem_of(await api.post("/v1/jobs", content=torn(text), headers={"content-type": "a/b"}), 415, "E_MEDIA_TYPE")
+
+
+async def test_more_than_the_limit_is_refused_as_it_comes(
+    api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(many, "MANY_BYTES", http.BODY_LIMIT + 1000)
+    body, media = large("lines")
+    problem_of(await api.post("/v1/jobs", content=torn(body), headers=media), 413, "E_TOO_LARGE")
+
+
+async def test_who_stops_in_the_middle_has_made_nothing_and_a_repeat_makes_all_once(
+    api: httpx.AsyncClient, world: World
+) -> None:
+    body, media = large("lines")
+
+    gate = web.create_app(world.services, (), version="1.2.3", free_pass=OWN)
+
+    async def left(scope: http.Scope, receive: http.Receive, send: http.Send) -> None:
+        """Whoever asks is gone after the first piece."""
+        coming = iter([{**await receive(), "more_body": True}, {"type": "http.disconnect"}])
+
+        async def instead() -> http.Message:
+            return next(coming)
+
+        await gate(scope, instead, send)
+        await send({"type": "http.response.start", "status": 499, "headers": []})  # the gate has sent nothing
+        await send({"type": "http.response.body", "body": b""})
+
+    headers = {**media, "idempotency-key": "k"}
+    async with httpx.AsyncClient(transport=from_here(left), base_url=HERE) as leaving:
+        part = body[: 9 * len(body) // 10]
+        assert (await leaving.post("/v1/jobs", content=part, headers=headers)).status_code == 499
+    assert (await world.rows())[0] == 0
+    for _ in range(2):
+        assert (await api.post("/v1/jobs", content=torn(body), headers=headers)).status_code == 201
+    assert (await world.rows())[0] == 2300
+
+
+async def test_a_dry_run_of_a_large_list_makes_nothing(api: httpx.AsyncClient, world: World) -> None:
+    body, media = large("array")
+    answer = await api.post("/v1/jobs", params={"dry_run": "true"}, content=torn(body), headers=media)
+    assert {item["outcome"] for item in answer.json()["items"]} == {"created"}
+    assert (await world.rows())[0] == 0
+
+
 async def test_one_wrong_job_of_thousands_refuses_all(api: httpx.AsyncClient, world: World) -> None:
     jobs: list[Any] = [{**JOB, "name": f"job {n}", "annotations": {"pad": "x" * 50}} for n in range(1500)]
     jobs[1200] = {**JOB, "nam": "x"}

@@ -587,7 +587,7 @@ async def test_one_byte_range_is_answered(
 @pytest.mark.parametrize(
     "asked", ["bytes=0-0,1-1", "bytes=" + ",".join(["0-0"] * 5000), "bytes=-5", "bytes=5-2", "lines=1-2", "bytes=10-"]
 )
-async def test_other_ranges_are_refused(api: httpx.AsyncClient, world: World, asked: str) -> None:
+async def test_S16_other_ranges_are_refused(api: httpx.AsyncClient, world: World, asked: str) -> None:
     run = await started(world, b"0123456789")
     answer = await api.get(f"/v1/runs/{run.run_id}/log", headers={"range": asked})
     problem_of(answer, 416, "E_RANGE_HEADER")
@@ -850,7 +850,7 @@ async def test_the_overview_lists_counts_nodes_runs_and_due_triggers(api: httpx.
     assert "at 03:00" in page
 
 
-async def test_user_text_is_escaped_on_every_page(api: httpx.AsyncClient, world: World) -> None:
+async def test_S50_user_text_is_escaped_on_every_page(api: httpx.AsyncClient, world: World) -> None:
     job = await submitted(api, name=EVIL)
     run = await world.start_run(job["id"])
     await run.end(State.FAILED, message=EVIL, reason=EVIL)
@@ -1014,7 +1014,7 @@ HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     "sent",
     [b"", b"\r\n", b"G", HEAD, HEAD + b"\r\n" + b"\r\n", HEAD + b"\r\n" + HEAD, HEAD + b"Content-Length: 9\r\n\r\n{"],
 )
-async def test_a_connection_that_is_idle_or_half_sends_is_closed(
+async def test_S59_a_connection_that_is_idle_or_half_sends_is_closed(
     port: int, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
@@ -1105,7 +1105,7 @@ async def test_a_chunked_body_past_the_limit_is_refused(port: int) -> None:
         assert answer == b"reset" or answer.startswith(b"HTTP/1.1 413 ")
 
 
-async def test_headers_without_end_are_cut_off(port: int) -> None:
+async def test_S14_headers_without_end_are_cut_off(port: int) -> None:
     answer = await raw(port, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ", *[b"a" * 65536] * 40)
     assert answer == b"reset" or answer.startswith(b"HTTP/1.1 431 ")
 

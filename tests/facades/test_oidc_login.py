@@ -60,7 +60,9 @@ class Issuer:
             {"alg": "RS256", "kid": "k1"}, claims, KEY
         )
         self.nonce = ""
+        self.info: dict[str, Any] = {}  # what UserInfo tells
         self.asked: list[str] = []
+        self.bearers: list[str] = []
         self.forms: list[dict[str, str]] = []
         self.answers: dict[str, tuple[int, bytes]] = {}  # what to say in place of the truth, by path
         self.more: dict[str, Any] = {}  # of discovery
@@ -79,6 +81,9 @@ class Issuer:
             body = await reader.readexactly(length)
             path = head.split(" ")[1]
             self.asked.append(path)
+            self.bearers += [
+                line[22:] for line in head.split("\r\n") if line.lower().startswith("authorization: bearer ")
+            ]
             if path in self.slow:
                 await asyncio.sleep(3600)
             status, content = self.answers.get(path) or (200, json.dumps(self._document(path, body)).encode())
@@ -93,6 +98,8 @@ class Issuer:
     def _document(self, path: str, body: bytes) -> Any:
         if path == "/jwks":
             return {"keys": self.keys}
+        if path == "/userinfo":
+            return {"sub": self.subject, **self.info}
         if path == "/token":
             self.forms.append({name: values[0] for name, values in parse_qs(body.decode()).items()})
             return {"id_token": self.sign(self.said()), "access_token": "x", "expires_in": 60, **self.grant}
@@ -201,6 +208,149 @@ async def test_roles_follow_the_groups_of_each_login(far: httpx.AsyncClient, iss
     await world.services.users.add_member(1, "ann", Role.VIEWER, LOCAL)
     assert (await log_in(far, issuer)).status_code == 303
     assert (await far.get("/v1/me")).json()["role"] == "viewer"
+
+
+# ── what the provider tells only when it is asked ──
+
+
+@pytest.fixture
+def terse(issuer: Issuer) -> Issuer:
+    """A provider whose ID token says neither groups nor mail: they are asked for with the access token."""
+    issuer.more = {"userinfo_endpoint": f"{issuer.issuer}/userinfo"}
+    issuer.info = {"groups": issuer.groups, "email": issuer.email, "preferred_username": issuer.name}
+    issuer.claims = dict.fromkeys(("groups", "email", "preferred_username"))
+    issuer.grant = {"access_token": "access-one"}
+    return issuer
+
+
+@BOTH
+async def test_groups_mail_and_name_that_only_userinfo_tells_count(
+    far: httpx.AsyncClient, terse: Issuer, world: World
+) -> None:
+    assert (await log_in(far, terse)).status_code == 303
+    me = (await far.get("/v1/me")).json()
+    assert (me["name"], me["role"]) == ("ann", "editor")
+    (user,) = await world.store.list_users("", 10)
+    assert user.email == "ann@example.org"
+    assert terse.bearers == ["access-one"]
+
+
+@pytest.mark.parametrize("missing", ["groups", "email"])
+async def test_what_the_id_token_says_counts_before_userinfo(
+    far: httpx.AsyncClient, terse: Issuer, world: World, missing: str
+) -> None:
+    terse.claims = {missing: None}
+    terse.info = {"groups": ["admins"], "email": "told@example.org", "preferred_username": "told"}
+    await log_in(far, terse)
+    me = (await far.get("/v1/me")).json()
+    assert (me["name"], me["role"]) == ("ann", "admin" if missing == "groups" else "editor")
+    (user,) = await world.store.list_users("", 10)
+    assert user.email == ("told@example.org" if missing == "email" else "ann@example.org")
+
+
+async def test_nobody_asks_userinfo_where_the_id_token_says_all_or_no_mail_is_wanted(
+    far: httpx.AsyncClient, terse: Issuer, world: World
+) -> None:
+    terse.claims = {}
+    assert (await log_in(far, terse)).status_code == 303
+    terse.claims = {"email": None}
+    provider = connect(world, terse, scopes=("openid", "groups"))
+    assert (await log_in(far, terse)).status_code == 303
+    await provider.close()
+    assert "/userinfo" not in terse.asked
+
+
+async def test_groups_are_found_by_a_path_in_userinfo_too(far: httpx.AsyncClient, terse: Issuer, world: World) -> None:
+    provider = connect(world, terse, groups_claim="realm_access.roles")
+    terse.claims["realm_access"] = {"of": "another kind"}
+    terse.info["realm_access"] = {"roles": ["admins"]}
+    await log_in(far, terse)
+    assert (await far.get("/v1/me")).json()["role"] == "admin"
+    await provider.close()
+
+
+@pytest.mark.parametrize("subject", ["s2", "", None, 7, ["s1"]], ids=str)
+async def test_S36_what_userinfo_tells_of_another_user_lets_nobody_in(
+    far: httpx.AsyncClient, terse: Issuer, world: World, subject: object
+) -> None:
+    terse.info = {**terse.info, "sub": subject}
+    problem_of(await log_in(far, terse), 401, "E_ID_TOKEN")
+    assert COOKIE not in far.cookies
+    assert await world.store.list_users("", 10) == []
+
+
+async def test_S36_userinfo_does_not_say_who_it_is_nor_when_that_was_proven(
+    far: httpx.AsyncClient, terse: Issuer, world: World
+) -> None:
+    now = world.clock.now() // SECOND
+    terse.info = {**terse.info, "groups": ["admins"], "iss": "https://evil.example", "auth_time": now}
+    assert (await log_in(far, terse)).status_code == 303
+    assert await world.store.find_identity(terse.issuer, "s1") is not None
+    problem_of(await acts(far), 401, "E_REAUTH")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_who_is_refused_by_userinfo_is_not_let_in(far: httpx.AsyncClient, terse: Issuer, status: int) -> None:
+    terse.answers["/userinfo"] = (status, b"<html>")
+    problem_of(await log_in(far, terse), 401, "E_IDP_REFUSED")
+    assert COOKIE not in far.cookies
+
+
+@pytest.mark.parametrize("token", ["a\r\nb: c", "é", "", "x" * 70_000], ids=["line", "letter", "empty", "long"])
+async def test_an_access_token_that_fits_in_no_header_is_refused(
+    far: httpx.AsyncClient, terse: Issuer, token: str
+) -> None:
+    terse.grant = {"access_token": token}
+    problem_of(await log_in(far, terse), 401, "E_ID_TOKEN")
+    assert "/userinfo" not in terse.asked
+
+
+UNREADABLE = {
+    "down": (503, b"{}"), "moved": (302, b"{}"), "signed": (200, b"eyJhbGciOiJSUzI1NiJ9.e30.AA"), "empty": (200, b""),
+    "list": (200, b"[]"), "large": (200, b'{"sub": "' + b"x" * (fetching.MOST_BYTES + 1) + b'"}'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", [pytest.param(answer, id=name) for name, answer in UNREADABLE.items()])
+async def test_F15_while_userinfo_is_away_or_broken_logins_are_told_and_sessions_keep_their_roles(
+    far: httpx.AsyncClient, terse: Issuer, world: World, answer: tuple[int, bytes]
+) -> None:
+    terse.answers["/userinfo"] = answer
+    problem_of(await log_in(far, terse), 503, "E_IDP")
+    del terse.answers["/userinfo"]
+    terse.grant["refresh_token"] = "refresh-one"
+    assert (await log_in(far, terse)).status_code == 303
+    terse.answers["/userinfo"], asked = answer, terse.asked.count("/userinfo")
+    world.clock.advance(60)
+    assert (await far.get("/v1/me")).json()["role"] == "editor"
+    assert terse.asked.count("/userinfo") == asked + 1
+
+
+async def test_F15_a_userinfo_that_does_not_answer_costs_a_bounded_time(
+    far: httpx.AsyncClient, terse: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "SECONDS", 0.2)
+    terse.slow = {"/userinfo"}
+    assert "no whole answer" in problem_of(await log_in(far, terse), 503, "E_IDP")["detail"]
+
+
+async def test_a_userinfo_without_tls_is_not_asked(far: httpx.AsyncClient, terse: Issuer) -> None:
+    terse.more = {"userinfo_endpoint": "ftp://127.0.0.1/userinfo"}
+    problem_of(await log_in(far, terse), 503, "E_IDP")
+    assert "/userinfo" not in terse.asked
+
+
+async def test_a_session_is_renewed_with_the_groups_that_userinfo_tells_then(
+    far: httpx.AsyncClient, terse: Issuer, world: World
+) -> None:
+    terse.grant["refresh_token"] = "refresh-one"
+    await log_in(far, terse)
+    terse.info["groups"] = ["admins"]
+    world.clock.advance(60)
+    assert (await far.get("/v1/me")).json()["role"] == "admin"
+    terse.answers["/userinfo"] = (401, b"")
+    world.clock.advance(60)
+    assert (await far.get("/v1/me")).status_code == 401
 
 
 # ── who proved to be there, and when ──

@@ -266,12 +266,17 @@ async def test_a_form_offers_what_it_has_room_for_of_a_job(api: httpx.AsyncClien
     for document in (every, several, delayed):
         job = (await world.jobs.submit([parse_job(document)])).jobs[0]
         page = (await api.get(f"/jobs/{job.id}/edit")).text
-        offered.append([name for name in ("name", "run", "schedule") if f'name="{name}"' in page])
-    assert offered == [["name", "run", "schedule"], ["name"], ["name"]]
-    assert (
-        'name="schedule" placeholder="30 2 * * MON-FRI" spellcheck="false" value="every 5m"'
-        in (await api.get("/jobs/1/edit")).text
-    )
+        form = re.sub(r"<template>.*?</template>", "", page.partition('id="change"')[2], flags=re.S)
+        names = re.findall(r'<(?:input|textarea)[^>]* ?name="([^"]+)"', form)
+        own = [name for name in names if name in ("name", "handler") or name.startswith("steps")]
+        offered.append(
+            (own, re.findall(r'name="schedule"[^>]* value="([^"]*)"', form), form.count("is changed as YAML"))
+        )
+    assert offered == [
+        (["name", "steps.0.run"], ["every 5m"], 0),
+        (["name", "steps.0.run", "steps.1.run"], ["every 5m", "@daily"], 0),
+        (["name", "handler"], [], 1),
+    ]
     refused = await api.get("/jobs/1/edit?as=xml")
     assert (refused.status_code, refused.json()["code"]) == (422, "E_ENUM")
 

@@ -309,3 +309,34 @@ async def test_the_timeline_says_when_triggers_clash_and_what_runs_out_and_leads
     assert re.search(r'href="/jobs/\d+"', clashes)
     assert re.search(r'<line class="clash" x1="\d+"', text)
     assert first
+
+
+@BOTH
+async def test_segments_show_who_owns_them_and_how_much_there_is_to_schedule(world: World) -> None:
+    lease = await world.store.take_lease("leader", "n", None)
+    assert lease is not None
+    assert await world.store.assign_segments({7: "n0", 8: "n1", 9: "n1"}, lease)
+    for segment, schedule in ((7, "*/5 * * * *"), (7, "*/7 * * * *"), (8, "0 0 1 1 *")):
+        await make(world, f"of {segment}", schedule=schedule, segment=segment)
+    listed = (await world.http.get("/v1/segments")).json()["items"]
+    assert [(it["segment"], it["owner"], it["triggers"], it["due_within_hour"]) for it in listed] == [
+        (7, "n0", 2, 2), (8, "n1", 1, 0), (9, "n1", 0, 0),
+    ]  # fmt: skip
+    due, triggers = await page(world, "/cluster"), await page(world, "/cluster?load=triggers")
+    full = re.compile(
+        r'data-segment="(\d+)"[^>]*><title>[^<]*</title><rect class="rim"[^>]*/><rect class="full"[^>]*height="(\d+)"'
+    )
+    assert full.findall(due) == [("7", "18")]
+    assert full.findall(triggers) == [("7", "18"), ("8", "9")]
+    assert "segment 7: n0, term 1; 2 triggers, 2 due within the hour" in due
+    assert (await world.http.get("/cluster?load=x", headers=HTML)).status_code == 422
+
+
+@BOTH
+async def test_the_list_of_jobs_shows_only_those_that_are_named(world: World) -> None:
+    ids = [await make(world, f"job {number}", tags=["t"]) for number in range(4)]
+    await world.http.delete(f"/v1/jobs/{ids[1]}")
+    text = await page(world, f"/jobs?only={ids[0]},{ids[1]},{ids[3]},99999&q=nothing&tag=t")
+    assert re.findall(r'data-job="(\d+)"', text) == [str(ids[0]), str(ids[3])]
+    assert "only=" not in re.findall(r'class="tag" href="([^"]+)"', text)[0]
+    assert (await world.http.get("/jobs?only=1,x", headers=HTML)).status_code == 422

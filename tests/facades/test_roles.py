@@ -74,7 +74,7 @@ def declared(world: World) -> dict[tuple[str, str], Permission]:
 
 
 @pytest.mark.parametrize("role", Role)
-async def test_each_operation_is_refused_to_whoever_lacks_its_permission_and_to_nobody_else(
+async def test_S04_each_operation_is_refused_to_whoever_lacks_its_permission_and_to_nobody_else(
     far: httpx.AsyncClient, world: World, role: Role
 ) -> None:
     text, asked = await token_of(world, role), declared(world)

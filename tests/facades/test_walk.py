@@ -477,7 +477,7 @@ async def test_F47_a_stranger_finds_and_changes_nothing_by_any_call(world: World
 async def port(world: World) -> AsyncIterator[int]:
     """Every service, over gRPC."""
     callers = Callers(world.services.access, world.audit, lambda _: False)
-    contracts = (Scheduling(Calls(world.services), callers.identify), Administration(world.services, callers))
+    contracts = (Scheduling(Calls(world.services), callers), Administration(world.services, callers))
     credentials = AgentAccess(world.services.access, world.store, world.audit, renewed_after=3600.0)
     agents = Agents(
         world.execution, world.store, world.queue, world.files, world.clock, node="node-1", version="1",

@@ -7,7 +7,7 @@ import dataclasses
 import http.server
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -145,6 +145,17 @@ def events(*lines: tuple[str, Any, int | None]) -> Answer:
         text += f"event: {name}\n" + (f"id: {offset}\n" if offset is not None else "")
         text += f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
     return 200, text.encode(), {"Content-Type": "text/event-stream"}
+
+
+def log_of(content: bytes) -> Callable[[Request], Answer]:
+    """Return a log that is given in pieces of at most 7 bytes."""
+
+    def answer(request: Request) -> Answer:
+        offset = int(request.query["offset"])
+        piece = content[offset : offset + 7]
+        return 200, piece, {"Horae-Log-Offset": str(offset + len(piece)), "Horae-Run-State": "succeeded"}
+
+    return answer
 
 
 @contextlib.contextmanager

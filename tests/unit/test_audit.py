@@ -22,5 +22,5 @@ def test_a_word_is_no_secret(text: str):
     assert list(secrets_in(text)) == []
 
 
-def test_the_repository_holds_none():
+def test_S54_the_repository_holds_none():
     assert find_secrets() == []

@@ -29,6 +29,7 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 from horae.cli import EXIT_CODES, app, screen
+from horae.cli.commands import COMMANDS
 from horae.cli.jobfiles import MAX_BYTES, media_type, read_file
 from horae.cli.runs.batches import _size_of
 from horae.cli.runs.runs import exit_code_of_run
@@ -36,7 +37,21 @@ from horae.cli.when import read_when
 from horae.client.address import server_url
 from horae.errors import CODES, ConfigError, Error, Invalid
 from horae.ports.work import Sandboxes
-from tests.unit.fake_api import JOB, NODE, PREVIEW, RUN, TRIGGER, Answer, Fake, Request, events, page, problem, serving
+from tests.unit.fake_api import (
+    JOB,
+    NODE,
+    PREVIEW,
+    RUN,
+    TRIGGER,
+    Answer,
+    Fake,
+    Request,
+    events,
+    log_of,
+    page,
+    problem,
+    serving,
+)
 
 PATIENCE = 180.0
 
@@ -286,10 +301,10 @@ HEAVY = ("aiohttp", "asyncio", "asyncpg", "cryptography", "grpc", "httpx", "jinj
 @pytest.mark.parametrize(
     ("args", "most", "never"),
     [
-        (["--help"], 168, ("horae.client", "horae.settings", "ssl")),
-        (["jobs", "--help"], 135, ("horae.client", "horae.settings", "ssl")),
-        (["jobs"], 170, ("horae.settings", "horae.cli.runs.runs", "ssl")),
-        (["runs", "--json"], 170, ("horae.settings", "horae.cli.local", "ssl")),
+        (["--help"], 130, ("horae.client", "horae.settings", "horae.cli.jobs", "pathlib", "socket", "ssl", "urllib")),
+        (["jobs", "--help"], 135, ("horae.client", "horae.settings", "pathlib", "ssl", "urllib")),
+        (["jobs"], 165, ("horae.settings", "horae.values", "horae.cli.runs.runs", "pathlib", "ssl")),
+        (["runs", "--json"], 165, ("horae.settings", "horae.values", "horae.cli.local", "pathlib", "ssl")),
     ],
 )
 def test_a_command_loads_only_what_it_needs(api: Fake, args: list[str], most: int, never: tuple[str, ...]) -> None:
@@ -307,6 +322,14 @@ def test_a_command_loads_only_what_it_needs(api: Fake, args: list[str], most: in
     loaded = set(done.stdout.splitlines()[-1].split())
     assert sorted(loaded & {*HEAVY, *never}) == []
     assert len(loaded) <= most
+
+
+def test_the_list_of_commands_says_of_each_what_it_says_itself() -> None:
+    for name, (_, said) in COMMANDS.items():
+        told = app.get_command(None, name)
+        assert told is not None
+        assert " ".join((told.help or "").split("\n\n")[0].split()).startswith(said), name
+        assert said.endswith("."), name
 
 
 # ── errors and exit codes ──────────────────────────────────────────────────────────────────────────
@@ -632,7 +655,7 @@ def test_a_narrow_terminal_keeps_the_columns_that_matter_and_names_the_others(
 EVIL = "a\x1b]0;owned\x07\x1b[2J\u202eb\nc\x9bd"
 
 
-def test_control_characters_of_others_never_reach_a_terminal(api: Fake) -> None:
+def test_S51_control_characters_of_others_never_reach_a_terminal(api: Fake) -> None:
     evil = {**JOB, "name": EVIL, "triggers": [{**TRIGGER, "description": EVIL}]}
     api.get("/v1/jobs", page(evil))
     api.get("/v1/jobs/7", evil)
@@ -658,17 +681,6 @@ def test_log_text_in_a_pipe_is_what_the_job_wrote(api: Fake) -> None:
     assert (code, out) == (0, text)
 
 
-def log_of(content: bytes) -> Callable[[Request], Answer]:
-    """Return a log that is given in pieces of at most 7 bytes."""
-
-    def answer(request: Request) -> Answer:
-        offset = int(request.query["offset"])
-        piece = content[offset : offset + 7]
-        return 200, piece, {"Horae-Log-Offset": str(offset + len(piece)), "Horae-Run-State": "succeeded"}
-
-    return answer
-
-
 def test_text_that_the_terminal_cannot_show_is_no_crash(api: Fake) -> None:
     api.get("/v1/jobs", page({**JOB, "name": "späße 日本"}))
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
@@ -679,6 +691,40 @@ def test_text_that_the_terminal_cannot_show_is_no_crash(api: Fake) -> None:
 
 def test_a_log_on_a_terminal_keeps_lines_and_loses_colours() -> None:
     assert screen.clean_log("\x1b[1;31mred\x1b[0m\ta\r\nb\rc\x00\x1b[2J") == "red\ta\nb\nc\\x00\\x1b[2J"
+
+
+QUEUE = {
+    "name": "reports-of-the-night", "state": "open", "concurrency": 5, "rate": "100/min", "burst": 20, "figures": {
+        "waiting": 10_000, "waiting_is_cut": True, "blocked": {"limit": 17, "later": 4}, "blocked_is_cut": False,
+        "running": 5, "oldest_wait_seconds": 70.0, "in_last_minute": 100, "out_last_minute": 100},
+}  # fmt: skip
+TOKEN = {"id": 3, "name": "laptop of ann", "scope": "user", "owner": "ann", "org": 1, "role": "admin", "state": "good",
+         "created_at": "2027-01-15T08:00:00Z", "expires_at": None, "node": None}  # fmt: skip
+USER = {"name": "ann", "kind": "local", "email": "ann@example.org", "roles": {"default": "admin"}, "state": "good",
+        "created_at": "2027-01-15T08:00:00Z"}  # fmt: skip
+GRANT = {"id": 7, "who": "bob", "role": "operator", "job": None, "tag": "nightly", "queue": None,
+         "created_by": "ann of the house", "created_at": "2027-01-15T08:00:00Z"}  # fmt: skip
+ALERT = {"id": 1, "rule": "night", "name": "backup of the house", "count": 3, "since_at": "2027-01-15T08:00:00Z",
+         "last_at": "2027-01-15T08:00:00Z", "acked_by": "", "text": "failed 3 times"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "item", "args"),
+    [("/v1/queues", QUEUE, ["queues"]), ("/v1/tokens", TOKEN, ["token", "list"]), ("/v1/users", USER, ["users"]),
+     ("/v1/grants", GRANT, ["grants"]), ("/v1/alerts", ALERT, ["alerts"])],
+)  # fmt: skip
+def test_on_a_narrow_terminal_what_is_shown_can_be_read(
+    api: Fake, path: str, item: dict[str, Any], args: list[str]
+) -> None:
+    api.get(path, page(item))
+    code, seen = on_terminal(*args, "--server", api.url, columns=60, NO_COLOR="1")
+    heading = seen.splitlines()[0]
+    _, _, hidden = seen.partition("this terminal is too narrow for: ")
+    assert code == 0
+    assert all(cell_len(line) <= 60 for line in seen.splitlines() if "too narrow" not in line), seen
+    assert len(heading.split()) >= 3
+    assert {"waiti", "runni", "oldes"}.isdisjoint(heading.split()), seen  # headings are whole words
+    assert hidden, seen
 
 
 # ── words for numbers ──────────────────────────────────────────────────────────────────────────────

@@ -119,7 +119,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "output_limit": "3MiB", "artifact_limit": "1KiB", "cache_limit": "1MiB",
         "log_format": "json", "access_log": "requests.log", "otlp_endpoint": "http://127.0.0.1:4318",
         "trace_ratio": "0.5", "startup_timeout": "0", "allowed_hosts": "a.example,b.example", "require_token": "true",
-        "most_waiting_per_owner": "1000",
+        "most_waiting_per_owner": "1000", "trusted_proxies": "127.0.0.1,10.0.0.0/24,2001:db8::/64",
         "history_days": "30", "events_days": "3", "audit_days": "30", "files": "o",
         "files_endpoint": "http://127.0.0.1:1", "files_limit": "1GiB",
         "tls_cert": "c.pem", "tls_key": "k.pem", "tls_client_ca": "c.pem", "public_url": "https://jobs.example.org",
@@ -463,6 +463,14 @@ def test_a_node_name_is_plain(node: str) -> None:
 @pytest.mark.parametrize("hosts", ["http://x", "a:80", "a,a", "a,,b", "*"])
 def test_allowed_hosts_are_distinct_names(hosts: str) -> None:
     assert "allowed_hosts must be a list of host names" in refused({"allowed_hosts": hosts}).message
+
+
+@pytest.mark.parametrize(
+    "proxies", ["proxy.example", "10.0.0.1:80", "10.0.0.1/24", "10.0.0.1,10.0.0.1", "0.0.0.0/0", "::/0", "*", ",", "-1"]
+)
+def test_trusted_proxies_are_addresses_and_not_all_of_them(proxies: str) -> None:
+    found = refused({"trusted_proxies": proxies})
+    assert "trusted_proxies must be a list of addresses or networks of proxies" in found.message
 
 
 def test_directories_are_directories() -> None:

@@ -52,7 +52,7 @@ def test_a_service_runs_commands_and_settings_that_there_are(name: str):
     assert given
 
 
-def test_agents_are_given_neither_the_database_nor_the_key_of_secrets():
+def test_S47_agents_are_given_neither_the_database_nor_the_key_of_secrets():
     assert not {"HORAE_DATABASE", "HORAE_SECRET_KEY_FILE", "HORAE_QUEUE"} & set(SERVICES["agent"]["environment"])
 
 

@@ -92,7 +92,7 @@ REFUSED: list[tuple[str, str | None, bytes, type[Error], str, str, str]] = [
 @pytest.mark.parametrize(
     ("media", "body", "kind", "code", "words", "path"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
 )
-def test_a_body_that_cannot_be_read_says_why_and_where(
+def test_S09_a_body_that_cannot_be_read_says_why_and_where(
     media: str | None, body: bytes, kind: type[Error], code: str, words: str, path: str
 ) -> None:
     with pytest.raises(Error) as caught:

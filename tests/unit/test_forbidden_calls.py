@@ -30,7 +30,7 @@ def test_they_are_found_where_they_stand():
     assert [line for line, _ in sorted(found_in(ast.parse(code)))] == [1, 2, 3, 4, 5, 6]
 
 
-def test_no_module_makes_code_or_a_shell_of_text():
+def test_S10_no_module_makes_code_or_a_shell_of_text():
     files = [path for path in ROOT.rglob("*.py") if "generated" not in path.parts]
     assert len(files) > 200
     found = [(str(path.relative_to(ROOT)), *each) for path in files for each in found_in(ast.parse(path.read_text()))]

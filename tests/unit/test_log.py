@@ -17,7 +17,7 @@ structlog.get_logger().info("agent.refused", node="\\x1b]0;mine\\x07\\x9b2J\\u20
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_words_of_others_reach_the_log_without_control_characters(form: str):
+def test_S57_words_of_others_reach_the_log_without_control_characters(form: str):
     told = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(form=form)], capture_output=True, text=True, check=True
     ).stderr

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from horae.app import roles
 from horae.app.roles import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
@@ -32,6 +33,7 @@ from horae.links.outside import HttpWorkers
 from horae.ports.work import Done, Work
 from horae.queues.local import LocalQueue, LocalWatch
 from horae.service.agent.agent import Agent
+from horae.service.agent.workload import Workload
 from horae.service.cluster.coordination import Cluster
 from horae.service.execution import Execution, LocalLink
 from horae.service.external.dispatching import Dispatching
@@ -536,6 +538,48 @@ async def test_every_node_tidies_its_own_outputs_once_an_hour(
 
 
 # ── the agent ──
+
+
+class Crowded:
+    """An agent that gets a thousand runs with each claim, in a fifth of a second, and has no room for as many more."""
+
+    is_hungry, draining = True, False
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.workload = Workload({"python": Quick()}, Loyal())
+        self.claims = 0
+        self._clock = clock
+
+    async def claim(self) -> int:
+        self.claims += 1
+        self._clock.advance(0.2)
+        self.workload.free["python"] = 0
+        return 1000
+
+
+async def test_where_thousands_start_a_second_a_claim_waits_until_a_large_one_fits(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(roles, "ROOM", DEADLINE)
+    agent = Crowded(clock := FakeClock())
+    role: Any = AgentRole(agent, None, clock, interval=1)  # type: ignore[arg-type]
+    step = asyncio.create_task(role._claim())
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert not step.done()
+
+    agent.workload.free["python"] = 1  # half of the slots
+    agent.workload.slot_freed.set()
+    await asyncio.wait_for(step, DEADLINE)
+    assert agent.claims == 1
+
+
+async def test_a_claim_does_not_wait_for_room_that_does_not_come(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(roles, "ROOM", 0.001)
+    agent = Crowded(clock := FakeClock())
+    role: Any = AgentRole(agent, None, clock, interval=1)  # type: ignore[arg-type]
+
+    await asyncio.wait_for(role._claim(), DEADLINE)
+
+    assert agent.claims == 1
 
 
 class Quick:

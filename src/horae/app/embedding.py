@@ -38,8 +38,8 @@ from horae.settings import BY_NAME
 ROLES = ["coordinator", "scheduler", "agent"]
 # Settings that mean something only where somebody listens, or that the program decides itself.
 OF_SERVERS = frozenset(
-    ("host", "port", "grpc_port", "compat_ports", "roles", "allowed_hosts", "require_token", "tls_cert", "tls_key",
-     "public_url", "log_format", "declarations")
+    ("host", "port", "grpc_port", "compat_ports", "roles", "allowed_hosts", "trusted_proxies", "require_token",
+     "tls_cert", "tls_key", "public_url", "log_format", "declarations")
 )  # fmt: skip
 _LOGGER = type(structlog.get_logger())
 FIRST_LOOK, LONGEST_LOOK = 0.002, 0.1  # seconds between two looks whether a run has ended

@@ -46,6 +46,7 @@ from horae.web.app import Gate, create_app
 from horae.web.connections import HEAD_SECONDS, Crowd, Protocol
 from horae.web.observing import AccessLog, Observer, RequestSpans
 from horae.web.probe import Probe
+from horae.web.proxies import NOBODY, Proxies
 
 log = structlog.get_logger()
 
@@ -70,13 +71,14 @@ async def serve(config: Config, on_ready: Callable[[Config, Sandboxes], None] | 
         await patiently(config, app.sealing.verify)
         await patiently(config, lambda: Declarations(store, app.services.jobs).apply(declared))
         await app.start()
+        proxies = Proxies(config.trusted_proxies)
         gate = create_app(
             app.services, CONTRACTS, version=version("horae"), allowed_hosts=config.allowed_hosts,
-            loopback_only=config.is_loopback, free_pass=config.free_pass,
+            loopback_only=config.is_loopback, free_pass=config.free_pass, proxies=proxies,
         )  # fmt: skip
         if access is not None or app.spans is not None:
             gate.observer = Observer(access, None if app.spans is None else RequestSpans(app.spans))
-        server = make_http_server(gate, secure)
+        server = make_http_server(gate, secure, proxies)
         async with asyncio.TaskGroup() as group:
             tasks = app.run_roles(group)
             http = group.create_task(server.serve(sockets=listeners))
@@ -224,8 +226,8 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-def make_http_server(gate: Gate | Probe, secure: ssl.SSLContext | None) -> HttpServer:
-    protocol: Any = partial(Protocol, crowd=Crowd())
+def make_http_server(gate: Gate | Probe, secure: ssl.SSLContext | None, proxies: Proxies = NOBODY) -> HttpServer:
+    protocol: Any = partial(Protocol, crowd=Crowd(proxies=proxies))
     settings = uvicorn.Config(
         gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
         timeout_graceful_shutdown=5, http=protocol, ws="none", backlog=1024, proxy_headers=False,

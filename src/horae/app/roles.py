@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import structlog
 
@@ -18,7 +19,7 @@ from horae.core.model import SECOND, Moment
 from horae.errors import Unavailable
 from horae.ports.clock import Clock
 from horae.ports.transport import Link, Queue
-from horae.service.agent.agent import Agent
+from horae.service.agent.agent import RUNS_PER_CLAIM, Agent
 from horae.service.agent.delivery import RESULTS_PER_REPORT
 from horae.service.alerts.disks import AlertDisks
 from horae.service.alerts.telling import AlertTelling
@@ -59,6 +60,7 @@ INBOX_UNUSED = 1.0  # seconds for which whoever drains it rests, without a look,
 LOOK_FOR_ENDINGS = 2.0  # seconds after which a server looks for ends of runs of which nobody told it
 POLL = 5.0  # seconds after which an agent looks for runs that nobody announced;
 REMOTE_POLL = 60.0  # where a server looks on behalf of all its agents
+ROOM = 0.02  # seconds for which an agent waits at most until a large claim fits, where thousands of runs start a second
 BEAT_PAUSE = 0.5  # longest between two tries of a beat: every further second is one of the lease
 
 
@@ -416,7 +418,7 @@ class AgentRole:
         """`poll`: seconds after which it looks for runs that nobody announced."""
         self._agent = agent
         self._poll = poll
-        self._pace = Pace(clock)
+        self._pace, self._claim_pace = Pace(clock), Pace(clock)
         self._link = link
         self._clock = clock
         self._interval = interval
@@ -457,12 +459,23 @@ class AgentRole:
     async def _claim(self) -> None:
         agent = self._agent
         agent.workload.slot_freed.clear()
-        if agent.is_hungry and await agent.claim():
-            await asyncio.sleep(0)  # let what was started run before more is fetched
+        if agent.is_hungry and (count := await agent.claim()):
+            await asyncio.sleep(0)  # what was started runs while more is fetched
+            if self._claim_pace.after(count):
+                await self._room()
             return
         if agent.is_hungry or agent.draining:
             await self._clock.sleep(FIRST_PAUSE)  # results pile up, or nothing may be taken
         await self._next_chance()
+
+    async def _room(self) -> None:
+        """Until a large claim fits, but not for long: it costs much the same for few runs."""
+        workload = self._agent.workload
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ROOM):
+                while workload.hungry and not workload.has_room_for(RUNS_PER_CLAIM):
+                    workload.slot_freed.clear()
+                    await workload.slot_freed.wait()
 
     async def _next_chance(self) -> None:
         """Until runs are announced, a slot of a wanted kind is free, or the poll is due."""

@@ -120,6 +120,7 @@ from horae.service.workflows.parts import Parts
 from horae.service.workflows.waits import PlainWaits
 from horae.settings import BY_NAME
 from horae.stores.postgres import PostgresStore
+from horae.web.proxies import Proxies
 
 if TYPE_CHECKING:
     from horae.rpc.server import RpcServer
@@ -476,17 +477,18 @@ class App:
 
         config = self.config
         free_pass = FreePass(config.free_pass, config.host, config.grpc_port)
+        proxies = Proxies(config.trusted_proxies)
         credentials = AgentAccess(self.services.access, self.store, self.audit, renewed_after=config.credential_renewal)
         agents = Agents(
             self.execution, self.store.for_roles(), self.queue, self.files, self.clock, node=config.node,
             version=version("horae"), terms=self._terms(),
             admit=credentials.admit, needs_no_token=free_pass.covers, still_good=credentials.still_good,
-            limits=Limits(config.output_limit, config.artifact_limit), credentials=credentials,
+            limits=Limits(config.output_limit, config.artifact_limit), credentials=credentials, proxies=proxies,
         )  # fmt: skip
         self.services.catalogues.ask_agent = agents.list_handlers
         is_api = "api" in config.roles
-        callers = Callers(self.services.access, self.audit, free_pass.covers)
-        contracts = (Scheduling(Calls(self.services), callers.identify), Administration(self.services, callers))
+        callers = Callers(self.services.access, self.audit, free_pass.covers, proxies)
+        contracts = (Scheduling(Calls(self.services), callers), Administration(self.services, callers))
         door = None
         if is_api and config.broker is not None:
             # Whoever reaches the broker could be anybody, wherever it stands: a token is always needed.

@@ -8,8 +8,9 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from horae.core.hosts import is_loopback
 from horae.errors import ConfigError, Error, Invalid
-from horae.values import Refused, is_loopback, mask_database, read_queue
+from horae.values import Refused, mask_database, read_queue
 
 if TYPE_CHECKING:
     from horae.app.remote_agent import ServerAddress

@@ -130,7 +130,7 @@ def sessions(session: Session) -> None:
          local_time(it["expires_at"]), "this one" if it["is_current"] else ""]
         for it in page["items"]
     ]  # fmt: skip
-    columns = [">id", "from", "with", "since", "seen", "ends", ""]
+    columns = [">id", "from", "with??", "since??", "seen", "ends??", ""]
     session.screen.table(columns, rows, "no browser is logged in as you")
 
 

@@ -15,10 +15,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from horae.errors import Error
 
@@ -28,8 +27,8 @@ GAP = 2  # columns of a terminal between two of a table
 READABLE = 16  # of a terminal: text that is folded to fewer can hardly be read
 
 # C0 and C1 controls, direction marks that reorder what is read, line separators, halves of surrogates.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_COLOUR = re.compile("\x1b\\[[0-9;:]*m")
+_CONTROL = "[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+_COLOUR = "\x1b\\[[0-9;:]*m"
 
 SYMBOLS = {
     "queued": ("○", "cyan"),
@@ -44,15 +43,22 @@ SYMBOLS = {
 }
 
 
+def _without_controls(text: str, instead: Callable[[str], str]) -> str:
+    """Return text with something else for each control character; most has none, and needs no long look."""
+    if text.isascii() and text.isprintable():
+        return text
+    return re.sub(_CONTROL, lambda found: instead(found[0]), text)
+
+
 def clean(text: str) -> str:
     """Text of somebody else, safe on a terminal and on one line."""
-    return _CONTROL.sub(lambda found: _escape(found[0]), text)
+    return _without_controls(text, _escape)
 
 
 def clean_log(text: str) -> str:
     """Output of a job, safe on a terminal: its lines and tabs stay, its colours go."""
-    lines = _COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-    return _CONTROL.sub(lambda found: found[0] if found[0] in "\n\t" else _escape(found[0]), lines)
+    lines = re.sub(_COLOUR, "", text).replace("\r\n", "\n").replace("\r", "\n")
+    return _without_controls(lines, lambda found: found if found in "\n\t" else _escape(found))
 
 
 def _escape(character: str) -> str:
@@ -102,8 +108,7 @@ def name_of_job(one: Json) -> str:
 # ── the screen ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """Text of a table with what a terminal adds to it."""
 
     text: str
@@ -232,8 +237,7 @@ class Screen:
 # ── tables ──
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     title: str
     is_right: bool
     dispensable: int  # on a narrow terminal: the most goes first, and of equals the last
@@ -295,7 +299,7 @@ def _fill(text: str, width: int, is_right: bool) -> str:
 
 def _json_text(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _without_controls(text, lambda found: f"\\u{ord(found):04x}")
 
 
 def _text(cell: str | Cell) -> str:

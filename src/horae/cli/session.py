@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import click
 
+from horae.cli.commands import COMMANDS
 from horae.cli.jobfiles import naming, read_file
 from horae.cli.options import Option, make_parameter
 from horae.cli.screen import Screen, show_error
@@ -38,29 +39,12 @@ from horae.errors import (
 )
 
 if TYPE_CHECKING:
-    from horae.client import SyncClient
+    from horae.client import Client, SyncClient
     from horae.settings import Setting
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 LAST_PORT = 65535
 
-# Each command and the module of horae.cli that registers it, in the order in which a new user meets them.
-COMMANDS = {
-    "up": "local", "agent": "local", "submit": "jobs.jobs", "export": "jobs.exporting", "jobs": "jobs.jobs",
-    "triggers": "jobs.jobs", "runs": "runs.runs", "logs": "runs.logs", "events": "runs.events",
-    "artifacts": "runs.builds", "run": "runs.runs",
-    "cancel": "runs.runs", "signal": "runs.signals", "callback": "runs.signals", "approve": "runs.signals",
-    "reject": "runs.signals", "approvals": "runs.signals", "pause": "jobs.jobs", "resume": "jobs.jobs",
-    "preview": "jobs.jobs", "forecast": "cluster.forecast", "explain": "runs.explaining",
-    "ping-url": "runs.watching", "exec": "runs.watching", "mcp": "local",
-    "nodes": "cluster.nodes", "handlers": "cluster.nodes", "alerts": "cluster.alerts", "queues": "cluster.queues",
-    "limits": "cluster.limits",
-    "resources": "cluster.limits", "secret": "cluster.secrets", "login": "login", "logout": "login",
-    "whoami": "login", "sessions": "login", "admin": "cluster.users", "users": "cluster.users",
-    "orgs": "cluster.users", "token": "cluster.tokens", "grants": "cluster.grants", "audit": "cluster.audit",
-    "inbox": "cluster.inbox",
-    "check": "local", "migrate": "local", "completion": "completion",
-}  # fmt: skip
 EXIT_CODES: dict[int, str] = {
     0: "It worked.",
     1: "Any other failure, such as a file that cannot be read.",
@@ -192,6 +176,14 @@ class Session:
             org=self.org,
         )  # fmt: skip
 
+    def async_client(self) -> Client:
+        from horae.client import Client  # few do several things at once
+
+        return Client(
+            self.server, self.token(), insecure=self.insecure, ca_file=self.ca_file, cert_file=self.cert_file,
+            org=self.org,
+        )  # fmt: skip
+
 
 def _server_of_port(port: str | None) -> str | None:
     if not port:
@@ -249,8 +241,17 @@ class Root(Group):
     def get_command(self, ctx: Any, name: str) -> click.Command | None:
         """Load the module of a command when it is asked for: one command does without those of the others."""
         if name in COMMANDS and name not in self.commands:
-            importlib.import_module(f"horae.cli.{COMMANDS[name]}").register(self)
+            importlib.import_module(f"horae.cli.{COMMANDS[name][0]}").register(self)
         return self.commands.get(name)
+
+    def format_commands(self, ctx: Any, formatter: click.HelpFormatter) -> None:
+        """List them in the words of the table: none is loaded for it."""
+        limit = formatter.width - 6 - max(map(len, COMMANDS))  # as click has it
+        rows = [
+            (name, click.Command(name, help=said).get_short_help_str(limit)) for name, (_, said) in COMMANDS.items()
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def main(self, args: Sequence[str] | None = None, *_: object, **__: object) -> NoReturn:
         sys.exit(self._outcome(list(sys.argv[1:] if args is None else args)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from horae.cli.planning import LIVE
 from horae.cli.screen import Json, problem_of, show_error
 from horae.cli.session import Session, exit_code_of
 from horae.errors import Error, Unavailable
@@ -61,14 +62,19 @@ def _answer(session: Session, name: Name, act: Callable[[Name], Json]) -> tuple[
     except Unavailable:
         raise  # as it would be for the rest
     except Error as error:
-        if str(name) not in error.message:
-            error.message = f"{name}: {error.message}"
-        code = exit_code_of(error)
-        show_error(error, code, as_json=session.as_json)
-        return {"of": name, "error": problem_of(error, code)}, code
+        return tell_error(session, name, error)
+
+
+def tell_error(session: Session, name: str | int, error: Error) -> tuple[Json, int]:
+    """Say what is wrong with one of several; returns what stands in the place of its answer, and the exit code."""
+    if str(name) not in error.message:
+        error.message = f"{name}: {error.message}"
+    code = exit_code_of(error)
+    show_error(error, code, as_json=session.as_json)
+    return {"of": name, "error": problem_of(error, code)}, code
 
 
 def live_runs(client: SyncClient, job_id: int) -> list[Json]:
     """Return the runs of a job that wait or run, the oldest first."""
-    found: list[Json] = client.json.runs(job_id=job_id, state="queued,blocked,running", limit=None)["items"]
+    found: list[Json] = client.json.runs(job_id=job_id, state=",".join(LIVE), limit=None)["items"]
     return found[::-1]

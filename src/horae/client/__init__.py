@@ -4,7 +4,8 @@
         run = await client.run_now(7)                              run = client.run_now(7)
         run = await client.wait(run.id)                            run = client.wait(run.id)
 
-    calls      every call, as a value: what to send, and the type of what comes back; output has those that stream
+    definitions, running, cluster, insight, access, accounts, alerting, auditing, happenings, output
+               every call by its subject, as a value: what to send, and the type of what comes back
     steps      what a call does with answers and faults: refusals, repetitions, pauses
     aio, sync  the twins, which perform calls; twins has what they share
     wire       requests of HTTP/1.1               address   where a server is, certificates, proxies

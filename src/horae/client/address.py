@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from horae.core.hosts import is_loopback
 from horae.errors import Error, Invalid, Unauthenticated
-from horae.values import is_loopback
 
 if TYPE_CHECKING:
     import ssl
@@ -16,18 +15,20 @@ if TYPE_CHECKING:
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(NamedTuple):
     """One server, and what every request to it begins with."""
 
     url: str
     host: str
     port: int
-    headers: str = field(repr=False)  # of every request: a token may be among them
+    headers: str  # of every request: a token may be among them
     is_near: bool  # on this machine
     tls: ssl.SSLContext | None = None
     proxy: tuple[str, int] | None = None
-    proxy_headers: str = field(default="", repr=False)
+    proxy_headers: str = ""
+
+    def __repr__(self) -> str:
+        return f"Server({self.url})"  # and no token
 
     @property
     def target(self) -> str:

@@ -17,6 +17,7 @@ from horae.errors import Invalid
 PAGE = 1000  # most items the server gives at once
 MANY = 10_000  # most orders or jobs that it takes at once
 MANY_BYTES = 16 << 20  # of those, in one request
+MANY_TIMEOUT = 300.0  # seconds for them to be answered
 TOGETHER = 100  # that are written at once; MANY is a multiple
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 from horae.client.steps import Give, Json, Pause, Read, Steps, Stream, ask, unreachable
@@ -54,8 +54,7 @@ def artifact(run_id: int, path: str) -> Stream[bytes]:
     return Stream(steps)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One message of a stream. Of a followed run: `log` {offset, text}, `state` {run} or, at last, `end` {run}; of all
     that happens: a CloudEvent, named as its type."""
 
@@ -86,13 +85,13 @@ def follow(run_id: int, *, offset: int = 0, attempt: int | None = None, tail: in
     return Stream(steps)
 
 
-@dataclass(slots=True)
 class _Place:
     """How far a follower has come."""
 
-    last: str | None  # the id of the last event
-    broken: int = 0  # connections since then that ended
-    is_over: bool = False
+    def __init__(self, last: str | None) -> None:
+        self.last = last  # the id of the last event
+        self.broken = 0  # connections since then that ended
+        self.is_over = False
 
 
 def _follow_on(path: str, place: _Place) -> Steps:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+from typing import Any
 
 from horae.client.pool import CONNECT, PIECE, Pool
 from horae.client.wire import Answer, Request
@@ -25,8 +26,7 @@ class Sockets(Pool[socket.socket]):
         except BaseException:
             coming.close()
             raise
-        incoming = coming.incoming
-        return Answer(self.server, incoming.status, incoming.headers, body, coming if request.streamed else None)
+        return Answer(self.server, coming.incoming, body, coming if request.streamed else None)
 
     def is_usable(self, line: socket.socket) -> bool:
         """Return whether an idle socket is fit: one with something to read was closed, or is out of step."""
@@ -41,7 +41,9 @@ class Sockets(Pool[socket.socket]):
         server = self.server
         line: socket.socket | None = None
         try:
-            line = socket.create_connection(server.proxy or (server.host, server.port), CONNECT)
+            host, port = server.proxy or (server.host, server.port)
+            plain: Any = host.encode() if host.isascii() else host  # text loads tables of other alphabets
+            line = socket.create_connection((plain, port), CONNECT)
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if server.tls is None:
                 return line

@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from horae.client.address import Server
 from horae.client.wire import Answer, Open, Request
@@ -58,20 +57,17 @@ _BY_STATUS: Final[dict[int, type[Error]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(NamedTuple):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """The next bytes of a streamed answer; none at its end."""
 
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
-class Give:
+class Give(NamedTuple):
     """An item of a stream for whoever reads it."""
 
     item: Any
@@ -81,8 +77,7 @@ Step = Request | Pause | Read | Give
 Steps = Generator[Step, Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class Call(NamedTuple, Generic[T]):
     """Steps that end with a T: as the JSON that was sent, or as what is to be read of it. An object without the member
     `has` is somebody else's answer."""
 
@@ -91,8 +86,7 @@ class Call(Generic[T]):
     result: Any = None  # the type that the `result` of a run is to have, if it succeeded
 
 
-@dataclass(frozen=True, slots=True)
-class Stream(Generic[T]):
+class Stream(NamedTuple, Generic[T]):
     """Steps that give one T after the other."""
 
     steps: Callable[[], Steps]

@@ -1,9 +1,12 @@
-"""The connections of Client: streams of asyncio. Several tasks of one event loop may share them."""
+"""The connections of Client: transports of asyncio. Several tasks of one event loop may share them.
+
+A call is mostly one write and one read: streams of asyncio, with their buffers and limits, took a third of its time.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from horae.client.address import Server
 from horae.client.pool import CONNECT, PIECE, Pool
@@ -11,13 +14,117 @@ from horae.client.wire import Answer, Request
 from horae.errors import Conflict
 from horae.wire.http import Fault, Incoming, NotConnected
 
+if TYPE_CHECKING:
+    import ssl
+
 MOST = 100  # connections at once: further calls wait for one
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+AHEAD = 4 * PIECE  # bytes that may lie here unread before the server has to wait
+
+
+class Line(asyncio.Protocol):
+    """One connection. What comes is kept until somebody asks for it; at its end he gets nothing, or why it broke."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._is_over = self._is_paused = self._is_full = False
+        self._error: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a request may be sent: one that has something to read was closed, or is out of step."""
+        return not (self._is_over or self._pieces or self._transport.is_closing())
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until everything is sent."""
+        if self._error is not None:
+            raise self._error
+        if self._is_full and not self._is_over:
+            self._writer = self._loop.create_future()
+            await self._wait(self._writer, seconds)
+
+    async def read(self, seconds: float) -> bytes:
+        if not self._pieces and not self._is_over:
+            self._reader = self._loop.create_future()
+            await self._wait(self._reader, seconds)
+        if not self._pieces and self._error is not None:
+            raise self._error
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        self._size = 0
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return data
+
+    async def start_tls(self, context: ssl.SSLContext, name: str) -> None:
+        transport = await self._loop.start_tls(self._transport, self, context, server_hostname=name)
+        assert transport is not None, "a protocol of asyncio has one"
+        self._take(transport)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    async def _wait(self, what: asyncio.Future[None], seconds: float) -> None:
+        timer = self._loop.call_later(seconds, _give_up, what)
+        try:
+            await what
+        finally:
+            timer.cancel()
+
+    def _take(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(0)  # what was drained is sent
+
+    # ── what the event loop calls ──
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._take(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > AHEAD and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+        _tell(self._reader)
+
+    def eof_received(self) -> bool:
+        """What is being sent goes on, where that can be."""
+        self._is_over = True
+        _tell(self._reader)
+        return self._transport.get_extra_info("sslcontext") is None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_over, self._error = True, exc
+        _tell(self._reader)
+        _tell(self._writer)
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        _tell(self._writer)
+
+
+def _tell(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
+
+
+def _give_up(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_exception(TimeoutError())
 
 
 class Streams(Pool[Line]):
@@ -46,8 +153,7 @@ class Streams(Pool[Line]):
         except BaseException:
             coming.close()
             raise
-        incoming = coming.incoming
-        return Answer(self.server, incoming.status, incoming.headers, body, coming if request.streamed else None)
+        return Answer(self.server, coming.incoming, body, coming if request.streamed else None)
 
     def refuse_misuse(self) -> None:
         super().refuse_misuse()
@@ -62,38 +168,37 @@ class Streams(Pool[Line]):
         self._free.release()
 
     def is_usable(self, line: Line) -> bool:
-        return not line.reader.at_eof() and not line.writer.is_closing()
+        return line.is_usable
 
     def end(self, line: Line) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            line.writer.close()
+            line.close()
 
     async def _connect(self) -> Line:
-        server = self.server
-        writer: asyncio.StreamWriter | None = None
+        server, loop = self.server, asyncio.get_running_loop()
+        line: Line | None = None
         try:
             async with asyncio.timeout(CONNECT):
                 host, port = server.proxy or (server.host, server.port)
                 direct_tls = server.tls if not server.proxy else None
                 name = server.host if direct_tls else None
-                reader, writer = await asyncio.open_connection(host, port, ssl=direct_tls, server_hostname=name)
+                _, line = await loop.create_connection(Line, host, port, ssl=direct_tls, server_hostname=name)
                 if server.proxy and server.tls:
-                    await self._tunnel(reader, writer)
-                    await writer.start_tls(server.tls, server_hostname=server.host)
-            writer.transport.set_write_buffer_limits(0)  # what was drained is sent
-            return Line(reader, writer)
+                    await self._tunnel(line)
+                    await line.start_tls(server.tls, server.host)
+            return line
         except BaseException as error:
-            if writer is not None:
-                writer.close()
+            if line is not None:
+                line.close()
             if isinstance(error, OSError | Fault):
                 raise NotConnected(server, str(error)) from None
             raise
 
-    async def _tunnel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(self.server.tunnel)
+    async def _tunnel(self, line: Line) -> None:
+        line.write(self.server.tunnel)
         incoming = Incoming()
         while not incoming.has_head:
-            incoming.feed(await reader.read(PIECE))
+            incoming.feed(await line.read(CONNECT))
         self.check_tunnel(incoming)
 
 
@@ -109,10 +214,9 @@ class Coming:
     async def send(self, data: bytes) -> None:
         assert self._line is not None
         try:
-            self._line.writer.write(data)
+            self._line.write(data)
             if len(data) > PIECE:
-                async with asyncio.timeout(self._timeout):
-                    await self._line.writer.drain()
+                await self._line.drain(self._timeout)
         except OSError as error:
             raise self._pool.fault(error) from None
 
@@ -136,9 +240,7 @@ class Coming:
     async def _receive(self) -> None:
         assert self._line is not None
         try:
-            async with asyncio.timeout(self._timeout):
-                data = await self._line.reader.read(PIECE)
-            self.incoming.feed(data)
+            self.incoming.feed(await self._line.read(self._timeout))
         except (OSError, Fault) as error:
             raise self._pool.fault(error) from None
 

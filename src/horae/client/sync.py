@@ -5,13 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
-from horae.client import accounts, alerting, auditing, calls, forecasting, happenings, output
+from horae.client import (
+    access,
+    accounts,
+    alerting,
+    auditing,
+    cluster,
+    definitions,
+    happenings,
+    insight,
+    output,
+    running,
+)
 from horae.client.address import DEFAULT_URL, find_server
 from horae.client.sockets import Sockets
 from horae.client.steps import Call, Give, Pause, Read, Step, Stream, next_step
-from horae.client.twins import Plain, dress, read_json, read_typed
+from horae.client.twins import Late, Plain, dress, read_json, read_typed
 from horae.client.wire import Request
 from horae.wire.http import Fault
 
@@ -25,16 +36,16 @@ def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[SyncClient, P], 
         typed: T = read_typed(make, self._perform(call), call, self._sockets.server)
         return typed
 
-    dressed: Callable[Concatenate[SyncClient, P], T] = dress(method, make)
-    return dressed
+    late: Callable[Concatenate[SyncClient, P], T] = cast(Any, Late(lambda: dress(method, make)))
+    return late
 
 
 def _stream(make: Callable[P, Stream[T]]) -> Callable[Concatenate[SyncClient, P], Generator[T, None, None]]:
     def method(self: SyncClient, /, *args: P.args, **given: P.kwargs) -> Generator[T, None, None]:
         return self._flow(make(*args, **given))
 
-    dressed: Callable[Concatenate[SyncClient, P], Generator[T, None, None]] = dress(method, make)
-    return dressed
+    late: Callable[Concatenate[SyncClient, P], Generator[T, None, None]] = cast(Any, Late(lambda: dress(method, make)))
+    return late
 
 
 class SyncClient:
@@ -72,7 +83,7 @@ class SyncClient:
     @property
     def json(self) -> Any:
         """The same calls; answers are the JSON that the server sent, as plain data: client.json.run(42)["state"]."""
-        return Plain(self._perform_plainly)
+        return Plain(type(self), self._perform_plainly)
 
     def _perform_plainly(self, call: Call[Any]) -> Any:
         return read_json(self._perform(call), call.has, self._sockets.server)
@@ -115,58 +126,59 @@ class SyncClient:
             return None, fault
         return None, None
 
-    submit = _method(calls.submit)
-    plan_submit = _method(calls.plan_submit)
-    submit_many = _method(calls.submit_many)
-    jobs = _method(calls.jobs)
-    job = _method(calls.job)
-    find_job = _method(calls.find_job)
-    replace_job = _method(calls.replace_job)
-    delete_job = _method(calls.delete_job)
-    reset_cursor = _method(calls.reset_cursor)
-    pause = _method(calls.pause)
-    resume = _method(calls.resume)
-    pause_jobs = _method(calls.pause_jobs)
-    resume_jobs = _method(calls.resume_jobs)
-    tag_jobs = _method(calls.tag_jobs)
-    triggers = _method(calls.triggers)
-    trigger = _method(calls.trigger)
-    add_trigger = _method(calls.add_trigger)
-    replace_trigger = _method(calls.replace_trigger)
-    change_trigger = _method(calls.change_trigger)
-    delete_trigger = _method(calls.delete_trigger)
-    rotate_hook = _method(calls.rotate_hook)
-    preview = _method(calls.preview)
-    run_now = _method(calls.run_now)
-    run_many = _method(calls.run_many)
-    rerun = _method(calls.rerun)
-    runs = _method(calls.runs)
-    run = _method(calls.run)
-    wait = _method(calls.wait)
-    cancel = _method(calls.cancel)
-    retry = _method(calls.retry)
-    signal = _method(calls.signal)
-    callback = _method(calls.callback)
-    ping_address = _method(calls.ping_address)
-    rotate_ping = _method(calls.rotate_ping)
-    approve = _method(calls.approve)
-    reject = _method(calls.reject)
-    approvals = _method(calls.approvals)
+    submit = _method(definitions.submit)
+    plan_submit = _method(definitions.plan_submit)
+    submit_many = _method(definitions.submit_many)
+    jobs = _method(definitions.jobs)
+    job = _method(definitions.job)
+    find_job = _method(definitions.find_job)
+    data_schema = _method(definitions.data_schema)
+    replace_job = _method(definitions.replace_job)
+    delete_job = _method(definitions.delete_job)
+    reset_cursor = _method(definitions.reset_cursor)
+    pause = _method(definitions.pause)
+    resume = _method(definitions.resume)
+    pause_jobs = _method(definitions.pause_jobs)
+    resume_jobs = _method(definitions.resume_jobs)
+    tag_jobs = _method(definitions.tag_jobs)
+    triggers = _method(definitions.triggers)
+    trigger = _method(definitions.trigger)
+    add_trigger = _method(definitions.add_trigger)
+    replace_trigger = _method(definitions.replace_trigger)
+    change_trigger = _method(definitions.change_trigger)
+    delete_trigger = _method(definitions.delete_trigger)
+    rotate_hook = _method(definitions.rotate_hook)
+    preview = _method(definitions.preview)
+    run_now = _method(running.run_now)
+    run_many = _method(running.run_many)
+    rerun = _method(running.rerun)
+    runs = _method(running.runs)
+    run = _method(running.run)
+    wait = _method(running.wait)
+    cancel = _method(running.cancel)
+    retry = _method(running.retry)
+    signal = _method(running.signal)
+    callback = _method(running.callback)
+    ping_address = _method(running.ping_address)
+    rotate_ping = _method(running.rotate_ping)
+    approve = _method(running.approve)
+    reject = _method(running.reject)
+    approvals = _method(running.approvals)
     log = _stream(output.log)
-    artifacts = _method(calls.artifacts)
+    artifacts = _method(running.artifacts)
     artifact = _stream(output.artifact)
     follow = _stream(output.follow)
-    explain_run = _method(calls.explain_run)
-    explain_job = _method(calls.explain_job)
-    explain_trigger = _method(calls.explain_trigger)
+    explain_run = _method(insight.explain_run)
+    explain_job = _method(insight.explain_job)
+    explain_trigger = _method(insight.explain_trigger)
     events = _stream(happenings.events)
     event_page = _method(happenings.event_page)
-    nodes = _method(calls.nodes)
-    handlers = _method(calls.handlers)
-    want_node = _method(calls.want_node)
-    segments = _method(calls.segments)
-    overview = _method(calls.overview)
-    health = _method(calls.health)
+    nodes = _method(cluster.nodes)
+    handlers = _method(cluster.handlers)
+    want_node = _method(cluster.want_node)
+    segments = _method(cluster.segments)
+    overview = _method(cluster.overview)
+    health = _method(cluster.health)
     alerts = _method(alerting.alerts)
     acknowledge_alert = _method(alerting.acknowledge_alert)
     alert_deliveries = _method(alerting.alert_deliveries)
@@ -177,29 +189,29 @@ class SyncClient:
     set_alert_channel = _method(alerting.set_alert_channel)
     delete_alert_channel = _method(alerting.delete_alert_channel)
     try_alert_channel = _method(alerting.try_alert_channel)
-    queues = _method(calls.queues)
-    queue = _method(calls.queue)
-    set_queue = _method(calls.set_queue)
-    change_queue = _method(calls.change_queue)
-    delete_queue = _method(calls.delete_queue)
-    limits = _method(calls.limits)
-    resources = _method(calls.resources)
-    forecast = _method(forecasting.forecast)
-    set_resource = _method(calls.set_resource)
-    delete_resource = _method(calls.delete_resource)
-    set_secret = _method(calls.set_secret)
-    secrets = _method(calls.secrets)
-    delete_secret = _method(calls.delete_secret)
-    rotate_secrets = _method(calls.rotate_secrets)
-    create_token = _method(calls.create_token)
+    queues = _method(cluster.queues)
+    queue = _method(cluster.queue)
+    set_queue = _method(cluster.set_queue)
+    change_queue = _method(cluster.change_queue)
+    delete_queue = _method(cluster.delete_queue)
+    limits = _method(cluster.limits)
+    resources = _method(cluster.resources)
+    forecast = _method(insight.forecast)
+    set_resource = _method(cluster.set_resource)
+    delete_resource = _method(cluster.delete_resource)
+    set_secret = _method(access.set_secret)
+    secrets = _method(access.secrets)
+    delete_secret = _method(access.delete_secret)
+    rotate_secrets = _method(access.rotate_secrets)
+    create_token = _method(access.create_token)
     audit = _method(auditing.audit)
     audit_sealed = _method(auditing.audit_sealed)
     verify_audit = _method(auditing.verify_audit)
-    tokens = _method(calls.tokens)
-    revoke_token = _method(calls.revoke_token)
-    grants = _method(calls.grants)
-    add_grant = _method(calls.add_grant)
-    remove_grant = _method(calls.remove_grant)
+    tokens = _method(access.tokens)
+    revoke_token = _method(access.revoke_token)
+    grants = _method(access.grants)
+    add_grant = _method(access.add_grant)
+    remove_grant = _method(access.remove_grant)
     me = _method(accounts.me)
     sessions = _method(accounts.sessions)
     end_session = _method(accounts.end_session)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
-from horae.client import calls, steps
+from horae.client import steps
 from horae.client.address import Server
 from horae.client.making import OrderAnswers, load_ordered
 from horae.client.steps import Call
@@ -17,11 +17,12 @@ from horae.errors import Unavailable
 class Plain:
     """The calls of a client, with the JSON that was sent as plain data, and all that is in it."""
 
-    def __init__(self, perform: Callable[[Call[Any]], Any]) -> None:
+    def __init__(self, client: type, perform: Callable[[Call[Any]], Any]) -> None:
+        self._client = client
         self._perform = perform
 
     def __getattr__(self, name: str) -> Any:
-        make = getattr(calls, name)
+        make = getattr(self._client, name).call
         return lambda *args, **given: self._perform(make(*args, **given))
 
 
@@ -75,9 +76,25 @@ def _reader_of(make: Callable[..., Any]) -> tuple[Any, Any]:
     return type_, msgspec.json.Decoder(type_)
 
 
+class Late:
+    """A method that is made when it is first asked for: a client has more than a hundred, and a command needs two."""
+
+    def __init__(self, made: Callable[[], Any]) -> None:
+        self._made = made
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, client: Any, owner: type) -> Any:
+        method = self._made()
+        setattr(owner, self._name, method)
+        return method if client is None else method.__get__(client, owner)
+
+
 def dress(method: Any, make: Callable[..., Any]) -> Any:
-    """Give a method the name, the words and the arguments of its call."""
+    """Give a method the name, the words and the arguments of its call, and the call itself."""
     functools.update_wrapper(method, make)
+    method.call = make
     del method.__wrapped__
     own = inspect.signature(make)
     me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)

@@ -5,28 +5,28 @@ What must stay true: nothing that a caller gives can end a header.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode
 
 from horae.client.address import Server
 from horae.errors import Invalid
+from horae.wire.http import Incoming
 
 TIMEOUT = 30.0  # seconds without a byte after which a call counts as unanswered
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What to send. `near` are headers that only a server on this machine is sent; the body of a `streamed` answer
     is left to be read piece by piece; `meanwhile` is done once all is sent, before the answer is waited for."""
 
     method: str
     path: str
     body: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    near: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = NONE
+    near: Mapping[str, str] = NONE
     timeout: float = TIMEOUT
     streamed: bool = False
     meanwhile: Callable[[], None] | None = None  # also when it is sent again
@@ -40,7 +40,7 @@ class Request:
         headers = {**self.headers, **self.near} if server.is_near and self.near else self.headers
         lines = [f"{self.method} {server.target}{self.path} HTTP/1.1\r\n{server.headers}"]
         for name, value in headers.items():
-            if not re.fullmatch(r"[\x20-\x7e]*", value):
+            if not (value.isascii() and value.isprintable()):
                 raise Invalid(f"a header holds visible ASCII only, got {value!r}", code="E_CHAR", path=name)
             lines.append(f"{name}: {value}\r\n")
         if self.body is not None or self.method != "GET":
@@ -64,13 +64,22 @@ class Open(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(slots=True)
 class Answer:
-    server: Server
-    status: int
-    headers: dict[str, str]  # names in small letters
-    body: bytes
-    rest: Open | None = None  # where more of a streamed body comes from
+    """What a server sent; more of a streamed body comes from `rest`."""
+
+    __slots__ = ("_head", "body", "rest", "server")
+
+    def __init__(self, server: Server, head: Incoming, body: bytes, rest: Open | None = None) -> None:
+        self.server, self._head, self.body, self.rest = server, head, body, rest
+
+    @property
+    def status(self) -> int:
+        return self._head.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """By names in small letters."""
+        return self._head.headers
 
     @property
     def is_success(self) -> bool:

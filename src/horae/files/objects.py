@@ -429,6 +429,6 @@ def _translated(ref: str) -> Iterator[None]:
         yield
     except (BaseError, OSError) as error:
         why = str(error).partition(chr(10))[0]
-        found = _OS_ERROR.search(why)
+        found = _OS_ERROR.match(why)
         kind = MachineFault if found and int(found[2]) in MACHINE_FAULTS else Unavailable
         raise kind(f"the output store cannot be used for {ref}: {found[1] if found else why}") from error

@@ -23,6 +23,7 @@ from horae.core.runs.orders import Assignment
 from horae.links.session import Credentials, RemoteLink
 from horae.links.spool import AgentSpool
 from horae.links.stream import Line, LineEnded, Stream
+from horae.wire.generated import agents_pb2
 from horae.wire.nats import broker, proofs, sealed
 from horae.wire.nats.pipe import Ended, Pipe
 
@@ -191,13 +192,23 @@ class _NatsLine:
         assert pipe is not None
         try:
             if pipe.to == self._hello:
-                await pipe.write(frame, self._headers(frame))
+                hello = self._veiled(frame)
+                await pipe.write(hello, self._headers(hello))
             else:
                 assert self._box is not None  # nobody says more before there is a welcome
                 await pipe.write(self._box.seal(frame))
         except Ended as ended:
             raise LineEnded(ended.status, ended.text) from None
         pipe.to = self._up
+
+    def _veiled(self, hello: bytes) -> bytes:
+        """It is not sealed: of the credential that an agent makes when it joins, nobody else may learn the hash."""
+        frame = agents_pb2.AgentFrame.FromString(hello)
+        if self._hashed is None or not frame.hello.credential:
+            return hello
+        made, key = frame.hello.credential, self._keys.text
+        frame.hello.credential = proofs.veiled(made, self._hashed.hash, self._here, key)
+        return frame.SerializeToString()
 
     def _headers(self, hello: bytes) -> dict[str, str]:
         headers = {sealed.KEY: self._keys.text}

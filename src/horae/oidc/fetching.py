@@ -39,14 +39,16 @@ class Http:
         self._client: httpx.AsyncClient | None = None
 
     async def ask(
-        self, url: str, what: str, form: Mapping[str, str] | None = None, auth: tuple[str, str] | None = None
-    ) -> tuple[int, Json]:
-        """Return status and JSON of an answer; `form` is posted."""
+        self, url: str, what: str, form: Mapping[str, str] | None = None, auth: tuple[str, str] | None = None,
+        bearer: str | None = None,
+    ) -> tuple[int, Json]:  # fmt: skip
+        """Return status and JSON of an answer; `form` is posted. Who is refused what `bearer` stands for is told so in
+        a header: the body is not read."""
         if self._client is None:
             self._client = httpx.AsyncClient(timeout=SECONDS, follow_redirects=False)
         try:
             async with asyncio.timeout(SECONDS):
-                return await self._ask(self._client, url, what, form, auth)
+                return await self._ask(self._client, url, what, form, auth, bearer)
         except TimeoutError:
             raise unreachable(what, f"no whole answer came in {SECONDS:g} s") from None
         except httpx.HTTPError as error:
@@ -54,11 +56,13 @@ class Http:
 
     async def _ask(
         self, client: httpx.AsyncClient, url: str, what: str, form: Mapping[str, str] | None,
-        auth: tuple[str, str] | None,
+        auth: tuple[str, str] | None, bearer: str | None,
     ) -> tuple[int, Json]:  # fmt: skip
         method = "GET" if form is None else "POST"
-        headers = {"accept": "application/json"}
+        headers = {"accept": "application/json"} | ({"authorization": f"Bearer {bearer}"} if bearer else {})
         async with client.stream(method, url, data=form, auth=auth, headers=headers) as answer:
+            if bearer and answer.status_code in (401, 403):
+                return answer.status_code, {}
             body = bytearray()
             async for chunk in answer.aiter_bytes():
                 body += chunk

@@ -21,6 +21,7 @@ COOLDOWN = 30.0  # seconds between two looks for keys, or for a provider that di
 LONG_AGO = 365 * 86_400  # seconds; whoever is asked for an age says when a user logged in, and this asks for no other
 RETRY = 5.0  # seconds between two tries to find the provider
 MOST_GROUPS = 1000
+_ACCESS_TOKEN = re.compile(r"[\x21-\x7e]{1,65536}")  # what fits into a header
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ class OidcProvider:
                 answer.get("id_token"), issuer=found["issuer"], keys_url=found["jwks_uri"], nonce=nonce,
                 now=self._clock.now(),
             )  # fmt: skip
-            claims = self._claims(read, found["issuer"])
+            more = await self._ask_for_more(found, read, answer.get("access_token"))
+            claims = self._claims(read, more, found["issuer"])
         refresh, expires_in = answer.get("refresh_token"), answer.get("expires_in")
         return Granted(
             claims,
@@ -109,13 +111,39 @@ class OidcProvider:
             raise _refusal(_word(answer.get("error")))
         return answer
 
-    def _claims(self, claims: Json, issuer: str) -> Claims:
-        names = (claims.get(name) for name in ("preferred_username", "nickname", "email", "name"))
+    async def _ask_for_more(self, found: Json, claims: Json, access_token: object) -> Json:
+        """Return what the provider tells of a user only when it is asked (UserInfo); nothing where the ID token says
+        all that is wanted, or where there is nobody to ask."""
+        is_whole = _at(claims, self._client.groups_claim) is not None
+        is_whole = is_whole and ("email" in claims or "email" not in self._client.scopes)
+        place = found.get("userinfo_endpoint")
+        if is_whole or place is None or not isinstance(access_token, str):
+            return {}
+        what = "what the identity provider knows of a user (UserInfo)"
+        if not isinstance(place, str) or urlsplit(place).scheme not in self._schemes():
+            raise unreachable(what, "its userinfo_endpoint is not https")
+        if not _ACCESS_TOKEN.fullmatch(access_token):
+            raise refused("its access token is none")
+        status, more = await self._http.ask(place, what, bearer=access_token)
+        if status in (401, 403):
+            raise _refusal("it tells nothing of this user (UserInfo)")
+        if status != 200:
+            raise unreachable(what, f"the provider answered {status}")
+        if more.get("sub") != claims["sub"]:
+            raise refused("what UserInfo tells is of another user")
+        return more
+
+    def _claims(self, claims: Json, more: Json, issuer: str) -> Claims:
+        """What is signed counts before what was asked for, and alone says who it is and when that was proven."""
+        both = {**more, **claims}
+        names = (both.get(name) for name in ("preferred_username", "nickname", "email", "name"))
         groups = _at(claims, self._client.groups_claim)
+        if groups is None:
+            groups = _at(more, self._client.groups_claim)
         if isinstance(groups, str):
             groups = groups.split()
         listed = groups if isinstance(groups, list) else []
-        email = claims.get("email")
+        email = both.get("email")
         return Claims(
             issuer, claims["sub"], next((name for name in names if isinstance(name, str) and name), ""),
             email[:254] if isinstance(email, str) else "",

@@ -22,16 +22,20 @@ from horae.service.access import Access
 from horae.service.access.credentials import is_ours
 from horae.service.audit import Audit
 from horae.web.peers import owner_of, was_forwarded
+from horae.web.proxies import NOBODY, Proxies
 
 _PEER = re.compile(r"ipv[46]:(?:\[|%5B)?(.+?)(?:\]|%5D)?:([0-9]+)")  # as gRPC writes it: ipv4:127.0.0.1:4711
 
 
 class Callers:
-    def __init__(self, access: Access, audit: Audit, needs_no_token: Callable[[Any], bool]) -> None:
-        """`needs_no_token` judges the context of a call."""
+    def __init__(
+        self, access: Access, audit: Audit, needs_no_token: Callable[[Any], bool], proxies: Proxies = NOBODY
+    ) -> None:
+        """`needs_no_token` judges the context of a call; what `proxies` tell of who calls is believed."""
         self._access = access
         self._audit = audit
         self._needs_no_token = needs_no_token
+        self._proxies = proxies
 
     async def identify(self, context: Any) -> Principal:
         """Return who asks, or the refusal of access."""
@@ -39,12 +43,16 @@ class Callers:
         sent, org = token_of(metadata.get("authorization")), metadata.get("horae-organisation")
         if (sent is None or not is_ours(sent)) and self._needs_no_token(context):
             return await self._access.locally(org)
-        address = address_of(context.peer())
+        address = self.address_of(context)
         try:
             return (await self._access.admit(sent, "user", address, org)).who
         except Unauthenticated as error:
             await self._audit.refuse(Deed("", address=address, operation="grpc"), error.code)
             raise
+
+    def address_of(self, context: Any) -> str:
+        """Return from where a call came."""
+        return sender_of(context, self._proxies)
 
 
 async def check_peer(context: Any, secret: str, what: str) -> None:
@@ -93,7 +101,13 @@ def token_of(authorization: str | None) -> str | None:
 
 def address_of(peer: str) -> str:
     """Return the host of what gRPC calls a peer, such as ipv4:10.0.0.1:4711."""
-    return re.sub(r"^ipv[46]:|:[0-9]+$", "", peer)
+    found = _PEER.fullmatch(peer)
+    return found[1] if found else re.sub(r":[0-9]+$", "", peer)
+
+
+def sender_of(context: Any, proxies: Proxies) -> str:
+    """Return from where a call came, by proxies that are believed too."""
+    return proxies.sender_of_call(address_of(context.peer()), context.invocation_metadata())
 
 
 def promise_of(name: str, raw: bytes, who: Principal, context: Any) -> Idempotency | None:

@@ -72,6 +72,8 @@ class Segment(Struct):
     segment: Annotated[int, Meta(ge=0, le=99)]
     owner: str
     term: Count
+    triggers: Annotated[Count, Meta(description="That have a moment ahead, as counted some seconds ago.")] = 0
+    due_within_hour: Annotated[Count, Meta(description="Of these, those whose next moment comes within the hour.")] = 0
 
 
 class Census(Struct):

@@ -122,18 +122,20 @@ class Index:
     first_error: Line | None = None
 
 
-async def index_lines(read: Read, offset: int, line: int) -> Index:
-    """Return where lines lie from an offset on, at which a line of this number begins. A last line that has not ended
-    is where to go on: it may grow."""
+async def index_lines(read: Read, offset: int, line: int, limit: int = SCANNED) -> Index:
+    """Return where lines lie from an offset on, at which a line of this number begins, in so many bytes and what it
+    takes to end a slice. A last line that has not ended is where to go on: it may grow."""
     index = Index(offset, line)
-    while index.next_offset - offset < SCANNED:
+    is_begin = offset == 0 or await read(offset - 1, 1) == b"\n"  # else a line longer than a slice goes on here
+    while index.next_offset - offset < limit:
         piece = await read(index.next_offset, SLICE)
         whole = piece.rfind(b"\n") + 1
         if len(piece) < SLICE:
             index.is_end, index.size = True, index.next_offset + len(piece)
-            _note(index, piece)
+            _note(index, piece, is_begin)
         else:
-            _note(index, piece[: whole or len(piece)])  # a line longer than a slice goes on in the next
+            _note(index, piece[: whole or len(piece)], is_begin)  # a line longer than a slice goes on in the next
+        is_begin = whole > 0
         index.next_offset += whole or (len(piece) if not index.is_end else 0)
         index.next_line += piece.count(b"\n")
         if index.is_end:
@@ -141,9 +143,9 @@ async def index_lines(read: Read, offset: int, line: int) -> Index:
     return index
 
 
-def _note(index: Index, piece: bytes) -> None:
+def _note(index: Index, piece: bytes, is_begin: bool) -> None:
     at, number = index.next_offset, index.next_line
-    _note_blocks(index, piece, at, number)
+    _note_blocks(index, piece, at, number, is_begin)
     for begin, end in _places(piece, HEAD):
         if len(index.heads) < MOST_HEADS and piece.startswith(HEAD, begin):
             index.heads.append(_line(piece, begin, end, at, number))
@@ -151,9 +153,9 @@ def _note(index: Index, piece: bytes) -> None:
         index.first_error = _find_error(piece, at, number)
 
 
-def _note_blocks(index: Index, piece: bytes, at: int, number: int) -> None:
+def _note_blocks(index: Index, piece: bytes, at: int, number: int, is_begin: bool) -> None:
     """A block begins with a line, and so does a piece, unless a line is longer than one."""
-    begin, line = 0, number
+    begin, line = (0, number) if is_begin else (piece.find(b"\n") + 1 or len(piece), number + 1)
     while begin < len(piece):
         index.blocks.append((line, at + begin))
         end = piece.find(b"\n", begin + BLOCK) + 1 or len(piece)

@@ -14,6 +14,7 @@ What must stay true:
   open (health) answers strangers. On a server that listens on loopback only, the user who runs it needs none
   (`free_pass`; peers.py tells whose a connection is), unless a proxy passed the request on: a Host that is not
   loopback, or a header of one. A token that is sent is always checked.
+- From where a request comes is what its connection says, or, of a proxy that is believed, what that says (proxies.py).
 - An unexpected error is logged under the request id and shows nothing of itself.
 - Pages of other sites get nothing: while bound to loopback only known hosts are answered (so no foreign
   name can be pointed here), and a foreign Origin is refused, reads included.
@@ -42,6 +43,7 @@ from horae.web import auditing, devices, http, native, openapi, pages, params, p
 from horae.web.connections import HEADER_BYTES, OWNER
 from horae.web.http import Receive, Scope, Send
 from horae.web.observing import Observer
+from horae.web.proxies import NOBODY, Proxies
 from horae.web.streams import STREAM_LIMIT, Streams
 
 HEADER_COUNT = 100
@@ -56,19 +58,27 @@ def _pattern(path: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path) + r"\Z", re.DOTALL)
 
 
+def _beginning(path: str) -> str:
+    """Return the first two parts of a path."""
+    return "/".join(path.split("/", 3)[:3])
+
+
 class Routes:
     """Which operation answers a method and a path. A path without parameters wins."""
 
     def __init__(self, operations: Iterable[http.Operation], areas: Iterable[http.Area] = ()) -> None:
         self._areas = sorted(areas, key=lambda area: -len(area.prefix))
         self._exact: dict[str, dict[str, http.Operation]] = {}
-        self._patterns: dict[re.Pattern[str], dict[str, http.Operation]] = {}
+        self._patterns: dict[str, dict[str, http.Operation]] = {}
         for operation in operations:
             self._add(operation)
+        # Of hundreds of patterns a path is held against those alone that begin as it does.
+        self._near = {beginning: self._beginning_with(beginning) for beginning in map(_beginning, self._patterns)}
+        self._anywhere = self._beginning_with(None)
 
     def _add(self, operation: http.Operation) -> None:
         if "{" in operation.path:
-            methods = self._patterns.setdefault(_pattern(operation.path), {})
+            methods = self._patterns.setdefault(operation.path, {})
         else:
             methods = self._exact.setdefault(operation.path, {})
         if operation.method in methods:
@@ -78,12 +88,17 @@ class Routes:
         if operation.method == "GET":
             methods["HEAD"] = operation
 
+    def _beginning_with(self, beginning: str | None) -> list[tuple[re.Pattern[str], dict[str, http.Operation]]]:
+        """Return the patterns that fit paths with this beginning, in the order in which they were declared."""
+        found = ((path, _beginning(path), methods) for path, methods in self._patterns.items())
+        return [(_pattern(path), methods) for path, its, methods in found if its == beginning or "{" in its]
+
     def find(self, path: str) -> tuple[dict[str, http.Operation], dict[str, str]]:
         """Return what a path offers by method, and its parameters; nothing when it is not known."""
         methods = self._exact.get(path)
         if methods is not None:
             return methods, {}
-        for pattern, methods in self._patterns.items():
+        for pattern, methods in self._near.get(_beginning(path), self._anywhere):
             if match := pattern.match(path):
                 return methods, match.groupdict()
         return {}, {}
@@ -113,6 +128,7 @@ class Gate:
         allowed_hosts: Collection[str],
         loopback_only: bool,
         free_pass: Collection[int],
+        proxies: Proxies,
     ) -> None:
         self.api = api
         self.streams = streams
@@ -125,6 +141,7 @@ class Gate:
         self._refuse_without = refuse_without
         self._is_public = not loopback_only
         self._free_pass = frozenset(free_pass)
+        self._proxies = proxies
         self._ids = map("{}-{:x}".format, itertools.repeat(secrets.token_hex(5)), itertools.count(1))
         listed = frozenset(name.lower() for name in allowed_hosts)
         self._is_listed = lru_cache(256)(lambda host: _host_name(host) in listed)
@@ -138,6 +155,8 @@ class Gate:
         if scope["type"] != "http":
             raise NotImplementedError(f"only http is served here, not {scope['type']}")
         scope["horae.request_id"] = next(self._ids)
+        if self._proxies:
+            self._proxies.believe(scope)
         request = http.Request(scope, receive, send)
         if self.observer is None:
             await self._respond(request)
@@ -356,10 +375,11 @@ def create_app(
     allowed_hosts: Collection[str] = (),
     loopback_only: bool = True,
     free_pass: Collection[int] = (),
+    proxies: Proxies = NOBODY,
     stream_limit: int = STREAM_LIMIT,
 ) -> Gate:
-    """Everything that is served over HTTP. `free_pass` has the ids of the users who need no token. Call
-    `streams.close()` before the server waits for its end."""
+    """Everything that is served over HTTP. `free_pass` has the ids of the users who need no token; what `proxies` tell
+    of who asks is believed. Call `streams.close()` before the server waits for its end."""
     streams = Streams(stream_limit)
     api = openapi.Api(version, needs_login=not free_pass)
     own = native.Native(services, streams)
@@ -375,5 +395,5 @@ def create_app(
     return Gate(
         api, Routes(operations, areas), streams, services.access, services.audit,
         partial(dashboard.entrance.login, was_tried=False), dashboard.failures.show, own.organisations.refuse_without,
-        allowed_hosts=allowed_hosts, loopback_only=loopback_only, free_pass=free_pass,
+        allowed_hosts=allowed_hosts, loopback_only=loopback_only, free_pass=free_pass, proxies=proxies,
     )  # fmt: skip

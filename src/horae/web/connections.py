@@ -4,8 +4,8 @@ What must stay true:
 - A connection that has not sent the whole head of a request within HEAD_SECONDS of its beginning, or of the end of the
   request before, is closed, however busily it trickles; so is one whose client does not read its answer.
   (Bodies have a time of their own: http.BODY_SECONDS.)
-- There are never more connections than `Crowd` has room for, and beyond loopback no address has more than its share:
-  whoever is one too many is told so and closed.
+- There are never more connections than `Crowd` has room for, and beyond loopback no address has more than its share,
+  but for proxies that are believed: whoever is one too many is told so and closed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from horae.errors import Error, Limited, Malformed
 from horae.values import is_loopback
 from horae.web import http, peers
+from horae.web.proxies import NOBODY, Proxies
 
 HEADER_BYTES = 32 * 1024
 HEAD_SECONDS = 15.0  # that a client has for the head of a request, and for the handshake of TLS before it
@@ -40,9 +41,11 @@ def most_connections(share: float) -> int:
 class Crowd:
     """How many are connected, in all and by address."""
 
-    def __init__(self, most: int | None = None) -> None:
-        """As many as `most`, or as half of the files that this process may open are enough for."""
+    def __init__(self, most: int | None = None, proxies: Proxies = NOBODY) -> None:
+        """As many as `most`, or as half of the files that this process may open are enough for. `proxies` bring many
+        from one address."""
         self.most = most_connections(1 / 2) if most is None else most
+        self._proxies = proxies
         self._by_address: Counter[str] = Counter()
         self._count = 0
 
@@ -53,7 +56,7 @@ class Crowd:
         if self._count > self.most:
             return f"{self.most} connections are the limit"
         share = max(1, self.most // SHARE)
-        if self._by_address[address] > share and not is_loopback(address):
+        if self._by_address[address] > share and not is_loopback(address) and not self._proxies.include(address):
             return f"{share} connections from one address are the limit"
         return ""
 

@@ -5,6 +5,8 @@ What must stay true: what is no answer of HTTP/1.1 is a Garbled, and bytes after
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import httptools
 
 MAX_HEAD = 1 << 16  # bytes before the body of an answer
@@ -35,11 +37,16 @@ class Incoming:
 
     def __init__(self) -> None:
         self.status = 0
-        self.headers: dict[str, str] = {}
+        self._headers: list[tuple[bytes, bytes]] = []
         self.has_head = self.is_whole = self.may_stay = False
         self._pieces: list[bytes] = []
         self._head_bytes = 0
         self._parser = httptools.HttpResponseParser(self)
+
+    @cached_property
+    def headers(self) -> dict[str, str]:
+        """By names in small letters, once the head is there: of a good answer hardly anybody asks for them."""
+        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._headers}
 
     def feed(self, data: bytes) -> None:
         """Take what came; no bytes are the end of the connection."""
@@ -73,7 +80,7 @@ class Incoming:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.is_whole:
-            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if not self.is_whole:
@@ -86,6 +93,6 @@ class Incoming:
 
     def on_message_complete(self) -> None:
         if not self.has_head:
-            self.headers.clear()  # of a 1xx: the answer follows
+            self._headers.clear()  # of a 1xx: the answer follows
         elif not self.is_whole:
             self.is_whole, self.may_stay = True, self._parser.should_keep_alive()

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.acceptance.server import DEADLINE, Server
-from tests.engines.conftest import need_packages
+from tests.engines.conftest import miss, need_packages
 
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
+TASK = "ThreadControllerImpl::RunTask"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +45,23 @@ def browser(need: Callable[..., None]) -> Iterator[Any]:
         started.close()
 
 
+@pytest.fixture(scope="session")
+def axe(need: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script of axe-core, where npm can install it."""
+    need("npm")
+    where = tmp_path_factory.mktemp("axe")
+    done = subprocess.run(["npm", "install", "--no-audit", "axe-core@4"], cwd=where, capture_output=True, text=True)
+    if done.returncode:
+        miss(f"axe-core cannot be had: {done.stderr[-300:]}")
+    return Path(where, "node_modules/axe-core/axe.min.js").read_text()
+
+
+def judge(page: Any, axe: str) -> list[tuple[str, str]]:
+    """What axe-core finds wrong in a page as it stands: the rules, each with an element that breaks it."""
+    judged = page.evaluate(f"{axe}; axe.run({{runOnly: {json.dumps(RULES)}}})")
+    return [(one["id"], one["nodes"][0]["html"][:200]) for one in judged["violations"]]
+
+
 @contextmanager
 def tab(browser: Any, server: Server, **options: Any) -> Iterator[Any]:
     """A tab of a browser of its own, whose console must stay silent."""
@@ -53,6 +75,14 @@ def tab(browser: Any, server: Server, **options: Any) -> Iterator[Any]:
         assert said == []
     finally:
         context.close()
+
+
+def blocks(trace: bytes) -> list[float]:
+    """Processor time of each task of the main thread, in ms, the longest first."""
+    events = json.loads(trace)["traceEvents"]
+    names = {(it["pid"], it["tid"]): it["args"]["name"] for it in events if it["name"] == "thread_name"}
+    tasks = [it for it in events if it["name"] == TASK and names.get((it["pid"], it["tid"])) == "CrRendererMain"]
+    return sorted((it["tdur"] / 1000 for it in tasks if "tdur" in it), reverse=True)
 
 
 def _is_complaint(message: Any) -> bool:

@@ -66,13 +66,17 @@ def test_segments_of_a_node_that_is_drained_move_on_the_open_map(browser: Any, d
             page.goto("/cluster")
             colour = page.locator('#segments [data-owner="n0"]').first.get_attribute("class")
             here.wait_until(lambda: owned(page, "n0") + owned(page, "n1") == 100 and owned(page, "n1"), "the map")
+            [job] = here.submit({"name": "often", "schedule": "* * * * *", "steps": [{"run": "true"}], "segment": 42})
+            page.locator("#segments [data-segment='42'] .full").wait_for()  # it is the only one that has a load
+            assert page.locator("#segments .full").count() == 1
+            assert here.get(f"/v1/jobs/{job['id']}")["segment"] == 42
             press(page, "n1", "Drain")
             agree(page, "Drain")
             here.wait_until(lambda: owned(page, "n1") == 0, "its segments to move on the map")
             page.locator("#segments .moved").first.wait_for()
             page.locator("#moved", has_text="moved in the last minute").wait_for()
             kept = page.locator('#segments [data-owner="n0"]').first.get_attribute("class")
-            assert kept.split()[0] == colour.split()[0]
+            assert kept.split()[:2] == colour.split()[:2] == ["cell", colour.split()[1]]
             press(page, "n1", "Uncordon")
             here.wait_until(lambda: owned(page, "n1") > 0, "its segments to come back")
             press(page, "n1", "Evict")

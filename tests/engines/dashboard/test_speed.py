@@ -5,14 +5,13 @@ Times are those of the thread, by the processor: a machine that has more to do t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.acceptance.server import Server
-from tests.engines.dashboard.conftest import tab
+from tests.engines.dashboard.conftest import blocks, tab
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser-speed")]
 
@@ -21,7 +20,6 @@ AT_ONCE = 1_000  # jobs of one submit
 WARM = 3_000  # runs that have ended before it is measured
 LOOKS = 20
 BLOCKED_MS = 50.0
-TASK = "ThreadControllerImpl::RunTask"
 LOOKED = 240  # times: as a tab does in ten minutes
 WITHIN = 1.1  # what memory may have grown by
 
@@ -71,14 +69,6 @@ def newest(server: Server) -> int:
     """The number of the newest run that has ended: they are numbered as they are made."""
     ended = server.get("/v1/runs", state="succeeded", limit=1)["items"]
     return int(ended[0]["id"]) if ended else 0
-
-
-def blocks(trace: bytes) -> list[float]:
-    """Processor time of each task of the main thread, in ms, the longest first."""
-    events = json.loads(trace)["traceEvents"]
-    names = {(it["pid"], it["tid"]): it["args"]["name"] for it in events if it["name"] == "thread_name"}
-    tasks = [it for it in events if it["name"] == TASK and names.get((it["pid"], it["tid"])) == "CrRendererMain"]
-    return sorted((it["tdur"] / 1000 for it in tasks if "tdur" in it), reverse=True)
 
 
 def test_the_overview_does_not_block_its_main_thread_while_a_thousand_runs_a_second_end(

@@ -124,7 +124,7 @@ async def test_hostile_requests_are_refused_in_the_shape_of_the_contract_and_cha
     assert await everything(world, foreign, own, source_id) == before
 
 
-async def test_fragments_of_other_languages_are_just_text(client: Client) -> None:
+async def test_S12_fragments_of_other_languages_are_just_text(client: Client) -> None:
     """What may be any text is kept as it was sent, or refused; it is never taken for anything else."""
     for fragment, (method, body) in product(FRAGMENTS, [("/lake", java()), ("", sync())]):
         for at in paths(body):

@@ -69,7 +69,7 @@ async def filled(client: Client) -> dict[str, int]:
 
 
 @BOTH
-async def test_a_canary_is_in_no_table_answer_or_log(client: Client, tmp_path: Path):
+async def test_S34_a_canary_is_in_no_table_answer_or_log(client: Client, tmp_path: Path):
     world = client.world
     with structlog.testing.capture_logs() as logs:
         ids = await filled(client)

@@ -51,7 +51,7 @@ class Caller:
 
 async def serve(world: World, *, needs_login: bool, most: int | None = None) -> tuple[RpcServer, int]:
     callers = Callers(world.services.access, world.audit, lambda _: not needs_login)
-    contract = Scheduling(Calls(world.services), callers.identify)
+    contract = Scheduling(Calls(world.services), callers)
     server = RpcServer(None, Outputs(world.files, "secret"), (contract,))
     return server, await server.start("127.0.0.1:0", most=most)
 

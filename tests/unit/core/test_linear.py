@@ -40,7 +40,7 @@ ADDRESSES = [
 
 
 @pytest.mark.parametrize("pattern", ADDRESSES)
-def test_hiding_secrets_in_addresses_is_linear(pattern: str):
+def test_S13_hiding_secrets_in_addresses_is_linear(pattern: str):
     assert_linear(masked, pattern)
     assert_linear(lambda text: list(secret_texts(text)), pattern)
 

@@ -80,7 +80,7 @@ def test_every_split_of_a_text_hides_the_secret():
 
 @pytest.mark.parametrize("border", [16 * 1024, 64 * 1024])
 @pytest.mark.parametrize("before", range(1, len(SECRET.encode()), 4))
-def test_a_secret_across_the_border_of_a_chunk_is_hidden(border: int, before: int):
+def test_S31_a_secret_across_the_border_of_a_chunk_is_hidden(border: int, before: int):
     text = b"." * (border - before) + SECRET.encode() + b"." * 100
     assert masked({SECRET.encode()}, text[:border], text[border:]) == b"." * (border - before) + b"***" + b"." * 100
 

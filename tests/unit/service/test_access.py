@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from horae.core.identity import User
 from horae.core.model import SECOND, Bounds
+from horae.core.roles import Role
 from horae.errors import Denied, Error, Invalid, Limited, NotFound, Unauthenticated, Unavailable
 from horae.service.access import SESSION, Access, credentials
 from horae.service.access.credentials import CACHE_SECONDS, TRIES, WINDOW
@@ -169,6 +171,58 @@ async def test_a_revoked_token_is_refused_here_at_once_and_elsewhere_within_the_
     assert (await refusal(elsewhere, text)).code == "E_TOKEN"
 
 
+@pytest.mark.parametrize("scope", ["user", SESSION])
+async def test_S42_what_the_store_was_asked_before_a_revocation_is_not_believed_after_it(
+    access: Access, probe: Probe, scope: str
+):
+    text = await made(access)
+
+    async def revoke(_: object) -> None:
+        await access.revoke(1)
+
+    probe.after("get_token", revoke)
+    await access.admit(text, scope)  # the answer was on its way
+
+    with pytest.raises(Unauthenticated):
+        await access.admit(text, scope)
+
+
+async def test_S42_what_the_store_was_asked_before_a_user_changed_is_not_believed_after_that(
+    access: Access, probe: Probe, clock: FakeClock
+):
+    user = await probe.store.add_user(User(0, "ann", roles={1: Role.ADMIN}))
+    assert user is not None
+    text = await made(access)
+    assert (await access.admit(text, "user")).who.role is Role.ADMIN
+    clock.advance(CACHE_SECONDS)
+
+    async def disable(_: object) -> None:
+        await probe.store.set_disabled(user.id, clock.now())
+        access.doubt_user(user.id)
+
+    probe.after("get_user", disable)
+    await access.admit(text, "user")
+
+    assert (await refusal(access, text)).code == "E_TOKEN"
+
+
+async def test_S42_a_session_that_is_ended_while_it_is_used_is_not_remembered(
+    access: Access, probe: Probe, clock: FakeClock
+):
+    token, _ = await access.create("ci", "user", "ann", None)
+    text = await access.open_session(token)
+    clock.advance(SESSION_IDLE / 2)
+
+    async def end(_: object) -> None:
+        await access.sessions.end(1)
+
+    probe.after("touch_session", end)
+    await access.admit(text, SESSION)
+
+    with pytest.raises(Unauthenticated):
+        await access.admit(text, SESSION)
+
+
 async def test_revoking_twice_is_no_error_and_an_unknown_token_is(access: Access):
     await made(access)
 
@@ -236,7 +290,9 @@ async def test_a_new_token_works_even_if_its_id_was_tried_before(access: Access,
     assert await access.check(await made(access), "user")
 
 
-async def test_a_peer_that_guesses_is_stopped_and_those_beside_it_go_on(access: Access, probe: Probe, clock: FakeClock):
+async def test_S40_a_peer_that_guesses_is_stopped_and_those_beside_it_go_on(
+    access: Access, probe: Probe, clock: FakeClock
+):
     text, other = await made(access), await made(access)
     await access.check(text, "user", "10.0.0.1")
     for number in range(TRIES):

@@ -32,12 +32,12 @@ async def test_an_index_names_steps_the_first_error_and_where_the_last_line_begi
 async def test_every_block_of_an_index_begins_with_the_line_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "SLICE", 1000)
     monkeypatch.setattr(lines, "BLOCK", 100)
-    monkeypatch.setattr(lines, "SCANNED", 3000)
     data = b"".join(b"line %d\n" % number for number in range(1, 2001))
     all_lines = data.split(b"\n")
     blocks, offset, line, calls = [], 0, 1, 0
     while True:
-        found = await index_lines(reader(data), offset, line)
+        found = await index_lines(reader(data), offset, line, 3000)
+        assert found.next_offset - offset < 4000
         blocks += found.blocks
         offset, line, calls = found.next_offset, found.next_line, calls + 1
         if found.is_end:
@@ -54,6 +54,22 @@ async def test_a_line_without_end_is_indexed_and_nothing_is_read_for_ever(monkey
     monkeypatch.setattr(lines, "SLICE", 1000)
     found = await index_lines(reader(b"x" * 5500), 0, 1)
     assert (found.is_end, found.next_line, found.size) == (True, 1, 5500)
+
+
+async def test_no_block_begins_within_a_line_that_is_longer_than_what_is_read_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lines, "SLICE", 1000)
+    monkeypatch.setattr(lines, "BLOCK", 100)
+    data = b"short\n" * 10 + b"x" * 5500 + b"\nlast\n"
+    blocks, offset, line = [], 0, 1
+    for _ in range(6):
+        found = await index_lines(reader(data), offset, line, 1)
+        blocks += found.blocks
+        offset, line = found.next_offset, found.next_line
+    found = await index_lines(reader(data), offset, line)
+    assert found.is_end
+    assert blocks + found.blocks == [(1, 0), (11, 60), (12, data.index(b"last"))]
 
 
 async def test_an_empty_log_has_an_end_and_no_line() -> None:

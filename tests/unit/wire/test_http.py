@@ -9,10 +9,10 @@ from horae.wire.http import Garbled, Incoming
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-class Interrupted(dict[str, str]):
-    """Headers, at the first of which somebody types Ctrl-C."""
+class Interrupted(Incoming):
+    """An answer, at the first header of which somebody types Ctrl-C."""
 
-    def __setitem__(self, name: str, value: str) -> None:
+    def on_header(self, name: bytes, value: bytes) -> None:
         raise KeyboardInterrupt
 
 
@@ -31,7 +31,6 @@ def test_what_is_no_answer_is_garbled() -> None:
 
 def test_whoever_interrupts_the_reading_of_an_answer_is_heard() -> None:
     """Taken for a garbled answer, the interrupt was lost, and the request was sent again."""
-    incoming = Incoming()
-    incoming.headers = Interrupted()
+    incoming = Interrupted()
     with pytest.raises(KeyboardInterrupt):
         incoming.feed(ANSWER)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
 from horae.cli.jobfiles import naming, read_file
-from horae.cli.options import Argument
+from horae.cli.options import Argument, DryRun
+from horae.cli.planning import one_of, say_would
 from horae.cli.screen import Cell, Json, Screen, clean, local_time
 from horae.cli.session import Session, command, listing
 from horae.errors import Invalid
+
+if TYPE_CHECKING:
+    from horae.client import SyncClient
 
 NameArgument = Annotated[str, Argument(metavar="NAME", help="Name of a rule or a channel.")]
 _KINDS = ("rule", "channel")
@@ -40,7 +44,7 @@ def alerts(session: Session) -> None:
         session.screen.json({"items": items})
         return
     rows: list[list[str | Cell]] = [_row(it) for it in items]
-    columns = [">id", "rule", "what", ">times", "since", "last", "known to", "seen?"]
+    columns = [">id", "rule", "what", ">times?", "since??", "last", "known to??", "seen???"]
     session.screen.table(columns, rows, "nothing is going on")
 
 
@@ -76,7 +80,7 @@ def rules(session: Session) -> None:
         [it["name"], _condition(it), _scope(it), " ".join(it["channels"]), it["tell"], "yes" if it["enabled"] else "no"]
         for it in page["items"]
     ]
-    columns = ["name", "when", "of", "channels", "tells", "enabled"]
+    columns = ["name", "when", "of?", "channels", "tells??", "enabled?"]
     session.screen.table(columns, rows, "no rules yet: `horae alerts apply FILE` makes some")
 
 
@@ -111,7 +115,9 @@ def _place(it: Json) -> str:
 
 
 def apply(
-    session: Session, file: Annotated[str, Argument(metavar="FILE", help="YAML or JSON; - is standard input.")]
+    session: Session,
+    file: Annotated[str, Argument(metavar="FILE", help="YAML or JSON; - is standard input.")],
+    dry_run: DryRun = False,
 ) -> None:
     """Make and change channels and rules as a file says; what it does not name stays as it is.
 
@@ -120,6 +126,8 @@ def apply(
     document = _read(file)
     made: list[Json] = []
     with session.client() as client:
+        if dry_run:
+            return _plan(session, client, document)
         for name, one in document.get("channels", {}).items():
             with naming(f"channel {name}"):
                 made.append(client.json.set_alert_channel(name, one) | {"is": "channel"})
@@ -127,10 +135,26 @@ def apply(
             with naming(f"rule {name}"):
                 made.append(client.json.set_alert_rule(name, one) | {"is": "rule"})
     if session.as_json:
-        session.screen.json({"items": made})
-        return
+        return session.screen.json({"items": made})
     for it in made:
         session.screen.line(f"{it['is']} {it['name']}: version {it['version']}")
+    return None
+
+
+def _plan(session: Session, client: SyncClient, document: dict[str, Any]) -> None:
+    """Say which would be made, and which changed."""
+    there = {"channel": client.json.alert_channels()["items"], "rule": client.json.alert_rules()["items"]}
+    known = {(kind, it["name"]) for kind, items in there.items() for it in items}
+    planned = [
+        {"is": kind, "name": name, "outcome": "changed" if (kind, name) in known else "created"}
+        for kind in ("channel", "rule")
+        for name in document.get(f"{kind}s", {})
+    ]
+    if session.as_json:
+        return session.screen.json({"items": planned, "dry_run": True})
+    for it in planned:
+        session.screen.line(f"{it['is']} {it['name']} would be {it['outcome']}")
+    return None
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -153,11 +177,15 @@ def delete(
     session: Session,
     what: Annotated[str, Argument(metavar="rule|channel", help="What it is.")],
     name: NameArgument,
+    dry_run: DryRun = False,
 ) -> None:
     """Delete a rule, with all that is open under it, or a channel that no rule names."""
     if what not in _KINDS:
         raise Invalid(f"rule or channel expected, got {what!r}", code="E_USAGE", hint="horae alerts delete rule NAME")
     with session.client() as client:
+        if dry_run:
+            there = client.json.alert_rules() if what == "rule" else client.json.alert_channels()
+            return say_would(session, f"delete {what} {clean(name)}", one_of(there["items"], "name", name, what))
         if what == "rule":
             client.json.delete_alert_rule(name)
         else:
@@ -166,6 +194,7 @@ def delete(
         session.screen.json({"name": name})
     else:
         session.screen.line(f"{what} {clean(name)} is deleted")
+    return None
 
 
 def test(session: Session, channel: Annotated[str, Argument(metavar="CHANNEL", help="Name of a channel.")]) -> int:
@@ -197,4 +226,4 @@ def _show_sent(screen: Screen, items: list[Json]) -> None:
          str(it["tries"]), clean(it["title"]), clean(it["error"])]
         for it in items
     ]  # fmt: skip
-    screen.table(["made", "rule", "channel", "state", ">tries", "what", "why not?"], rows, "nothing was told yet")
+    screen.table(["made", "rule?", "channel?", "state", ">tries??", "what", "why not??"], rows, "nothing was told yet")

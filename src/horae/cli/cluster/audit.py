@@ -69,7 +69,7 @@ def audit(
         session.screen.json(page)
         return
     rows: list[list[str | Cell]] = [_row(it) for it in page["items"]]
-    columns = ["when", "who", "via", "from", "what", "of", "outcome", "change"]
+    columns = ["when", "who", "via??", "from???", "what", "of?", "outcome?", "change??"]
     session.screen.table(columns, rows, "nothing of that kind is in the audit log")
     note_more(session.screen, page)
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from horae.cli.local import ConfigFile, load_settings
-from horae.cli.options import Argument, Limit, Option
-from horae.cli.screen import local_time
+from horae.cli.options import Argument, DryRun, Limit, Option
+from horae.cli.planning import one_of, say_would
+from horae.cli.screen import clean, local_time
 from horae.cli.session import APART, Session, family, settings_command
 from horae.errors import Invalid, NotFound
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from horae.ports.store.inbox import InboxGrants
 
 SETTINGS = ("data", "database", "startup_timeout")
+MOST = 100_000  # refusals that a dry run looks at
 ABOUT = """Let other programs hand work over in their own transactions, and see what was refused.
 
 They call the SQL function horae_enqueue, or horae.enqueue in Python, on the PostgreSQL database of Horae."""
@@ -57,6 +59,7 @@ async def grant(
     role: Role,
     owner: Annotated[str, Option("--owner", metavar="NAME", help="Whose jobs it may ask for.")] = "local",
     org: Annotated[int, Option("--org", metavar="N", min=1, max=2**31 - 1, help="Organisation of the owner.")] = 1,
+    dry_run: DryRun = False,
     config_file: ConfigFile = None,
 ) -> None:
     """Let a role of the database hand work over, for the jobs of one owner.
@@ -64,22 +67,35 @@ async def grant(
     It may call the function horae_enqueue, and nothing else of Horae. A second grant takes the place of the first.
     """
     async with _inbox(session, flags, config_file) as inbox:
+        if dry_run:
+            before = next(
+                (f" instead of {clean(one.owner)}" for one in await inbox.list_grants() if one.role == role), ""
+            )
+            words = f"let {role} hand work over for jobs of {clean(owner)}{before}"
+            return say_would(session, words, {"role": role, "org": org, "owner": owner})
         await inbox.grant_inbox(role, org, owner)
     if session.as_json:
         session.screen.json({"role": role, "org": org, "owner": owner})
     else:
         session.screen.line(f"{role} may hand work over for jobs of {owner}, organisation {org}")
+    return None
 
 
-async def revoke(session: Session, flags: dict[str, str], role: Role, config_file: ConfigFile = None) -> None:
+async def revoke(
+    session: Session, flags: dict[str, str], role: Role, dry_run: DryRun = False, config_file: ConfigFile = None
+) -> None:
     """Let a role hand over no more. What it has handed over already is done."""
     async with _inbox(session, flags, config_file) as inbox:
+        if dry_run:
+            it = one_of([one._asdict() for one in await inbox.list_grants()], "role", role, "grant for")
+            return say_would(session, f"let {role} hand no work over any more for jobs of {clean(it['owner'])}", it)
         if not await inbox.revoke_inbox(role):
             raise NotFound(f"{role} has no grant", hint="horae inbox grants lists them")
     if session.as_json:
         session.screen.json({"role": role, "revoked": True})
     else:
         session.screen.line(f"{role} may hand no work over any more")
+    return None
 
 
 async def list_grants(session: Session, flags: dict[str, str], config_file: ConfigFile = None) -> None:
@@ -106,7 +122,7 @@ async def list_refused(
         [str(it["receipt"]), local_time(it["made_at"]), it["role"], it["owner"], it["job"], it["code"], it["message"]]
         for it in refused
     ]
-    columns = [">receipt", "handed over", "role", "owner", "job", "code", "why"]
+    columns = [">receipt", "handed over?", "role??", "owner??", "job", "code", "why?"]
     session.screen.table(columns, rows, "nothing was refused")
 
 
@@ -126,6 +142,7 @@ async def retry(
     flags: dict[str, str],
     receipts: Annotated[list[str] | None, Argument(metavar="[RECEIPT]...", help="Which ones.")] = None,
     every: Annotated[bool, Option("--all", help="All that was refused.")] = False,
+    dry_run: DryRun = False,
     config_file: ConfigFile = None,
 ) -> None:
     """Hand refused work in again, once what it was refused for is mended."""
@@ -135,8 +152,13 @@ async def retry(
         hint = "horae inbox refused lists them"
         raise Invalid(f"give the numbers of receipts, or --all{got}", code="E_USAGE", hint=hint)
     async with _inbox(session, flags, config_file) as inbox:
+        if dry_run:
+            refused = [one.handed.id for one in await inbox.list_refused(MOST)]
+            wanted = sorted(each for each in refused if every or str(each) in set(receipts or ()))
+            return say_would(session, f"hand {len(wanted)} in again", {"receipts": wanted})
         again = await inbox.retry_refused(None if every else [int(word) for word in receipts or ()])
     if session.as_json:
         session.screen.json({"receipts": sorted(again)})
     else:
         session.screen.line(f"{len(again)} handed in again")
+    return None

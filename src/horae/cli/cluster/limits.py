@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import click
 
-from horae.cli.options import Argument
+from horae.cli.options import Argument, DryRun
+from horae.cli.planning import one_of, say_would
 from horae.cli.screen import Cell, Json, clean, local_time
 from horae.cli.session import Session, command, listing
 
@@ -68,18 +69,27 @@ def set_resource(
     session: Session,
     name: ResourceArgument,
     capacity: Annotated[int, Argument(metavar="N", help="How much of it there is.")],
+    dry_run: DryRun = False,
 ) -> None:
     """Say how much the whole cluster has of something that jobs ask for."""
     with session.client() as client:
+        if dry_run:
+            known = {it["name"]: it["capacity"] for it in client.json.resources()["items"]}
+            words = f"count {capacity} of {clean(name)} instead of {known.get(name, 'none')}"
+            return say_would(session, words, {"name": name, "capacity": capacity})
         found = client.json.set_resource(name, capacity)
-    _say(session, found, f"the cluster has {capacity} of {clean(name)}")
+    return _say(session, found, f"the cluster has {capacity} of {clean(name)}")
 
 
-def delete(session: Session, name: ResourceArgument) -> None:
+def delete(session: Session, name: ResourceArgument, dry_run: DryRun = False) -> None:
     """Count a resource no longer: what waits for some of it is held by it no more."""
     with session.client() as client:
+        if dry_run:
+            found = one_of(client.json.resources()["items"], "name", name, "resource")
+            words = f"count {clean(name)} no longer, of which {found['used']} is in use and {found['waiting']} wait"
+            return say_would(session, words, found)
         client.json.delete_resource(name)
-    _say(session, {"name": name}, f"{clean(name)} is counted no longer")
+    return _say(session, {"name": name}, f"{clean(name)} is counted no longer")
 
 
 def _say(session: Session, found: Any, line: str) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from horae.cli.cluster.tokens import SETTINGS, join_token
-from horae.cli.options import Argument, Option
+from horae.cli.options import Argument, DryRun, Option
+from horae.cli.planning import one_of, say_would
 from horae.cli.screen import Cell, Json, Screen, between, clean, duration
 from horae.cli.session import SHARED, Session, command, listing, settings_command
 from horae.errors import Error
@@ -148,34 +149,39 @@ def _note(node: Json) -> str:
     return f"unknown: {said}" if node["state"] == "unknown" else said
 
 
-def cordon(session: Session, name: NodeArgument) -> None:
+def cordon(session: Session, name: NodeArgument, dry_run: DryRun = False) -> None:
     """Let a node take no new runs; what runs there goes on."""
-    _want(session, name, "cordon", "takes no new runs")
+    _want(session, name, "cordon", "takes no new runs", is_dry=dry_run)
 
 
-def uncordon(session: Session, name: NodeArgument) -> None:
+def uncordon(session: Session, name: NodeArgument, dry_run: DryRun = False) -> None:
     """Let a cordoned or drained node take runs again."""
-    _want(session, name, "uncordon", "takes runs again")
+    _want(session, name, "uncordon", "takes runs again", is_dry=dry_run)
 
 
-def drain(session: Session, name: NodeArgument) -> None:
+def drain(session: Session, name: NodeArgument, dry_run: DryRun = False) -> None:
     """Empty a node: it takes no new runs and gives its segments away; what runs there goes on to its end."""
-    _want(session, name, "drain", "takes no new runs and gives its segments away")
+    _want(session, name, "drain", "takes no new runs and gives its segments away", is_dry=dry_run)
 
 
-def evict(session: Session, name: NodeArgument) -> None:
+def evict(session: Session, name: NodeArgument, dry_run: DryRun = False) -> None:
     """Send a node off for good: its tokens are revoked, its runs begin elsewhere, it does not come back by itself."""
-    _want(session, name, "evict", "is evicted: what it ran begins elsewhere when its lease is over")
+    _want(session, name, "evict", "is evicted: what it ran begins elsewhere when its lease is over", is_dry=dry_run)
 
 
-def _want(session: Session, name: str, verb: str, effect: str) -> None:
+def _want(session: Session, name: str, verb: str, effect: str, *, is_dry: bool) -> None:
     with session.client() as client:
+        if is_dry:
+            found = one_of(client.json.nodes()["items"], "name", name, "node")
+            busy = f", which runs {found['busy']}" if found["busy"] else ""
+            return say_would(session, f"{verb} {clean(name)}, {found['state']}{busy}", found)
         node = client.json.want_node(name, verb)
     if session.as_json:
         session.screen.json(node)
     else:
         busy = f"; {node['busy']} still running" if node["busy"] and verb in ("cordon", "drain") else ""
         session.screen.line(f"{clean(name)} {effect}{busy}")
+    return None
 
 
 def register(app: click.Group) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Annotated, Any
 
 import click
 
-from horae.cli.options import Argument, Option
+from horae.cli.options import Argument, DryRun, Option
+from horae.cli.planning import say_would
 from horae.cli.screen import Cell, Json, Screen, clean, duration
 from horae.cli.session import Session, command, listing
 from horae.errors import Invalid, NotFound
@@ -38,7 +40,17 @@ def queues(session: Session) -> None:
 
 def _show(screen: Screen, items: list[Json]) -> None:
     rows: list[list[str | Cell]] = [_row(it, it["figures"]) for it in items]
-    columns = ["name", "state", ">waiting", "blocked", ">running", "limit", ">oldest wait", ">in/min", ">out/min"]
+    columns = [
+        "name",
+        "state",
+        ">waiting",
+        "blocked?",
+        ">running",
+        "limit??",
+        ">oldest wait?",
+        ">in/min???",
+        ">out/min???",
+    ]
     screen.table(columns, rows, "no queues")
 
 
@@ -91,6 +103,7 @@ def set_queue(
     kind: Annotated[
         list[str] | None, Option("--kind", metavar="KIND", help="Of work that it takes; may be repeated, or none.")
     ] = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Make a queue, or change what is said of it; the rest stays as it is."""
     asked = {
@@ -114,8 +127,21 @@ def set_queue(
             document.pop("burst", None)
         if weights:
             document["weights"] = {**document.get("weights", {}), **weights}
+        if dry_run:
+            verb = "change" if before else "make"
+            return say_would(session, f"{verb} queue {clean(name)}: {_changes(before, document)}", document)
         found = client.json.set_queue(name, document, version=before.get("version"))
-    _say(session, found, f"queue {clean(name)} is {'changed' if before else 'made'}")
+    return _say(session, found, f"queue {clean(name)} is {'changed' if before else 'made'}")
+
+
+def _changes(before: Json, document: Json) -> str:
+    """Return what is said of a queue that was not said before."""
+    told = [
+        f"{field} {json.dumps(value, ensure_ascii=False)}"
+        for field, value in document.items()
+        if value != before.get(field)
+    ]
+    return clean(", ".join(told)) or "nothing"
 
 
 def _number(option: str, text: str | None) -> int | str | None:
@@ -140,32 +166,41 @@ def _weights(words: list[str]) -> dict[str, int]:
     return found
 
 
-def pause(session: Session, name: QueueArgument) -> None:
+def pause(session: Session, name: QueueArgument, dry_run: DryRun = False) -> None:
     """Let nothing in a queue start; what runs goes on, and what comes waits."""
-    _change(session, name, "pause", "is paused: nothing in it starts")
+    _change(session, name, "pause", "is paused: nothing in it starts", is_dry=dry_run)
 
 
-def resume(session: Session, name: QueueArgument) -> None:
+def resume(session: Session, name: QueueArgument, dry_run: DryRun = False) -> None:
     """Open a queue that was paused or drained."""
-    _change(session, name, "resume", "is open")
+    _change(session, name, "resume", "is open", is_dry=dry_run)
 
 
-def drain(session: Session, name: QueueArgument) -> None:
+def drain(session: Session, name: QueueArgument, dry_run: DryRun = False) -> None:
     """Let a queue take nothing new; what waits in it is still started."""
-    _change(session, name, "drain", "takes nothing new")
+    _change(session, name, "drain", "takes nothing new", is_dry=dry_run)
 
 
-def _change(session: Session, name: str, verb: str, effect: str) -> None:
+def _change(session: Session, name: str, verb: str, effect: str, *, is_dry: bool) -> None:
     with session.client() as client:
+        if is_dry:
+            return _would(session, verb, client.json.queue(name))
         found = client.json.change_queue(name, verb)
-    _say(session, found, f"queue {clean(name)} {effect}")
+    return _say(session, found, f"queue {clean(name)} {effect}")
 
 
-def delete(session: Session, name: QueueArgument) -> None:
+def delete(session: Session, name: QueueArgument, dry_run: DryRun = False) -> None:
     """Delete a queue that has been drained, that no job names and in which nothing waits."""
     with session.client() as client:
+        if dry_run:
+            return _would(session, "delete", client.json.queue(name))
         client.json.delete_queue(name)
-    _say(session, {"name": name}, f"queue {clean(name)} is deleted")
+    return _say(session, {"name": name}, f"queue {clean(name)} is deleted")
+
+
+def _would(session: Session, verb: str, found: Json) -> None:
+    waiting = found["figures"]["waiting"]
+    say_would(session, f"{verb} queue {clean(found['name'])}, {found['state']}, in which {waiting} wait", found)
 
 
 def _say(session: Session, found: Any, line: str) -> None:

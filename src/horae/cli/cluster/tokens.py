@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import click
 
 from horae.cli.local import ConfigFile, load_settings
-from horae.cli.options import Argument, Option
+from horae.cli.options import Argument, DryRun, Option
+from horae.cli.planning import one_of, say_would
 from horae.cli.screen import Cell, clean, local_time
 from horae.cli.session import APART, SHARED, Session, family, settings_command
 from horae.errors import ConfigError, Error, Invalid
@@ -222,7 +223,18 @@ async def list_tokens(session: Session, flags: dict[str, str], config_file: Conf
          Cell(it["state"], _STYLES[it["state"]]), local_time(it["created_at"]), local_time(it["expires_at"])]
         for it in page["items"]
     ]  # fmt: skip
-    columns = [">id", "name", "scope", "owner", ">org", "role", "good for", "state", "created", "expires"]
+    columns = [
+        ">id",
+        "name",
+        "scope??",
+        "owner?",
+        ">org???",
+        "role?",
+        "good for??",
+        "state",
+        "created???",
+        "expires??",
+    ]
     session.screen.table(columns, rows, "no tokens yet: `horae token create NAME` makes one")
 
 
@@ -243,15 +255,21 @@ async def revoke(
     session: Session,
     flags: dict[str, str],
     token: Annotated[int, Argument(metavar="TOKEN", min=1, help="Id of a token.")],
+    dry_run: DryRun = False,
     config_file: ConfigFile = None,
 ) -> None:
     """Revoke a token: every node refuses it within 5 seconds, for ever."""
     async with _tokens(session, flags, config_file) as tokens:
+        if dry_run:
+            it = one_of((await tokens.tokens())["items"], "id", token, "token")
+            words = f"revoke token {token} {clean(it['name'])} of {clean(it['owner'])}, {it['state']}"
+            return say_would(session, words, it)
         await tokens.revoke_token(token)
     if session.as_json:
         session.screen.json({"id": token, "state": "revoked"})
     else:
         session.screen.line(f"token {token} is revoked")
+    return None
 
 
 # ── who holds the database ─────────────────────────────────────────────────────────────────────────
@@ -298,7 +316,7 @@ def holder_of(error: ConfigError) -> str:
     found = re.search(r" at (https?://[^\s;]+)", error.message) if error.code == "E_SINGLE_NODE_LOCK" else None
     if found is None:
         raise error
-    from horae.values import is_loopback
+    from horae.core.hosts import is_loopback
 
     if not is_loopback(urlsplit(found[1]).hostname or ""):
         error.hint = "ask that server: --server https://NAME:PORT --token-file FILE"

@@ -14,12 +14,14 @@ import click
 
 from horae.cli.cluster.tokens import client_of, holder_of, own_deed, refuse_both
 from horae.cli.local import ConfigFile, load_settings
-from horae.cli.options import Argument, Option
+from horae.cli.options import Argument, DryRun, Option
+from horae.cli.planning import one_of, say_would
 from horae.cli.screen import Cell, clean, local_time
 from horae.cli.session import APART, SHARED, Session, command, family, listing, settings_command
 from horae.errors import ConfigError
 
 if TYPE_CHECKING:
+    from horae.client import SyncClient
     from horae.service.access.users import Users
     from horae.service.audit import Audit
 
@@ -162,15 +164,8 @@ class LocalAccounts:
 
 def list_users(session: Session) -> None:
     """List users by name: all of them to who runs the installation, to others those of their organisation."""
-    items: list[Json] = []
     with session.client() as client:
-        cursor = None
-        while True:
-            page = client.json.users(cursor)
-            items += page["items"]
-            cursor = page["cursor"]
-            if cursor is None:
-                break
+        items = _all_users(client)
     if session.as_json:
         session.screen.json({"items": items, "cursor": None})
         return
@@ -179,8 +174,19 @@ def list_users(session: Session) -> None:
          Cell(it["state"], "green" if it["state"] == "good" else "red"), local_time(it["created_at"])]
         for it in items
     ]  # fmt: skip
-    columns = ["name", "kind", "mail", "roles", "state", "created"]
+    columns = ["name", "kind??", "mail??", "roles", "state", "created??"]
     session.screen.table(columns, rows, "no users yet: `horae admin create NAME` makes the first")
+
+
+def _all_users(client: SyncClient) -> list[Json]:
+    items: list[Json] = []
+    cursor = None
+    while True:
+        page = client.json.users(cursor)
+        items += page["items"]
+        cursor = page["cursor"]
+        if cursor is None:
+            return items
 
 
 def create(
@@ -207,16 +213,20 @@ def create(
         session.screen.line(f"user {clean(name)} is made")
 
 
-def disable(session: Session, name: User) -> None:
+def disable(session: Session, name: User, dry_run: DryRun = False) -> None:
     """Refuse a user: every node refuses its sessions and tokens within 5 seconds."""
     with session.client() as client:
-        _show(session, client.json.disable_user(name), f"{clean(name)} is disabled")
+        if dry_run:
+            return say_would(session, f"disable {clean(name)}", one_of(_all_users(client), "name", name, "user"))
+        return _show(session, client.json.disable_user(name), f"{clean(name)} is disabled")
 
 
-def enable(session: Session, name: User) -> None:
+def enable(session: Session, name: User, dry_run: DryRun = False) -> None:
     """Let a user in again."""
     with session.client() as client:
-        _show(session, client.json.enable_user(name), f"{clean(name)} is enabled")
+        if dry_run:
+            return say_would(session, f"enable {clean(name)}", one_of(_all_users(client), "name", name, "user"))
+        return _show(session, client.json.enable_user(name), f"{clean(name)} is enabled")
 
 
 def link(
@@ -246,7 +256,7 @@ def list_orgs(session: Session) -> None:
          local_time(it["created_at"])]
         for it in page["items"]
     ]  # fmt: skip
-    session.screen.table([">id", "name", ">waiting at most", ">jobs at most", "created"], rows, "there is none")
+    session.screen.table([">id", "name", ">waiting at most?", ">jobs at most?", "created??"], rows, "there is none")
 
 
 def create_org(session: Session, name: Annotated[str, Argument(metavar="NAME", help="Its name.")]) -> None:
@@ -257,11 +267,16 @@ def create_org(session: Session, name: Annotated[str, Argument(metavar="NAME", h
 
 
 def rename_org(
-    session: Session, org: Org, name: Annotated[str, Argument(metavar="NEW", help="Its name from now on.")]
+    session: Session,
+    org: Org,
+    name: Annotated[str, Argument(metavar="NEW", help="Its name from now on.")],
+    dry_run: DryRun = False,
 ) -> None:
     """Give an organisation another name."""
     with session.client() as client:
-        _show(session, client.json.rename_org(org, name), f"{clean(org)} is {clean(name)} from now on")
+        if dry_run:
+            return _would(session, client, org, f"call {clean(org)} {clean(name)} from now on")
+        return _show(session, client.json.rename_org(org, name), f"{clean(org)} is {clean(name)} from now on")
 
 
 def limit_org(
@@ -273,22 +288,31 @@ def limit_org(
     most_jobs: Annotated[
         int | None, Option("--most-jobs", metavar="N", help="Jobs that there may be; 0: any number.")
     ] = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Limit an organisation. What is not given stays."""
     with session.client() as client:
+        if dry_run:
+            given = (("jobs", most_jobs), ("runs that wait", most_waiting))
+            told = ", ".join(f"{count or 'any number of'} {what}" for what, count in given if count is not None)
+            return _would(session, client, org, f"let {clean(org)} have {told or 'what it may have now'}")
         made = client.json.limit_org(org, most_waiting=most_waiting, most_jobs=most_jobs)
     waiting, jobs = (made[limit] or "any number of" for limit in ("most_waiting", "most_jobs"))
-    _show(session, made, f"{clean(made['name'])} may have {jobs} jobs, and {waiting} runs that wait")
+    return _show(session, made, f"{clean(made['name'])} may have {jobs} jobs, and {waiting} runs that wait")
 
 
-def delete_org(session: Session, org: Org) -> None:
+def delete_org(session: Session, org: Org, dry_run: DryRun = False) -> None:
     """Delete an organisation that has no jobs, runs, queues, agents and sources any more.
 
     Its tokens are revoked; its members, grants, secrets and alert rules are gone.
     """
     with session.client() as client:
+        if dry_run:
+            count = len(client.json.members(org)["items"])
+            words = f"delete the organisation {clean(org)}, which has {count} members, if nothing is in it"
+            return _would(session, client, org, words)
         client.json.delete_org(org)
-    _show(session, {"org": org}, f"the organisation {clean(org)} is deleted")
+    return _show(session, {"org": org}, f"the organisation {clean(org)} is deleted")
 
 
 def members(session: Session, org: Org) -> None:
@@ -302,19 +326,33 @@ def members(session: Session, org: Org) -> None:
     session.screen.table(["name", "role", "said by"], rows, "it has no members")
 
 
-def add(session: Session, org: Org, name: User, role: Role = None) -> None:
+def add(session: Session, org: Org, name: User, role: Role = None, dry_run: DryRun = False) -> None:
     """Make a user a member, or change the role of one. [default: viewer]"""
     wanted = role or "viewer"
     with session.client() as client:
+        if dry_run:
+            before = {it["name"]: it["role"] for it in client.json.members(org)["items"]}.get(name, "no member")
+            words = f"make {clean(name)} {clean(wanted)} in {clean(org)}, who is {before} now"
+            return say_would(session, words, {"org": org, "name": name, "role": wanted})
         client.json.add_member(org, name, wanted)
-    _show(session, {"org": org, "name": name, "role": wanted}, f"{clean(name)} is {wanted} in {clean(org)}")
+    return _show(session, {"org": org, "name": name, "role": wanted}, f"{clean(name)} is {wanted} in {clean(org)}")
 
 
-def remove(session: Session, org: Org, name: User) -> None:
+def remove(session: Session, org: Org, name: User, dry_run: DryRun = False) -> None:
     """Take a member out of an organisation."""
     with session.client() as client:
+        if dry_run:
+            it = one_of(client.json.members(org)["items"], "name", name, "member")
+            return say_would(session, f"take {clean(name)}, {it['role']}, out of {clean(org)}", {"org": org, **it})
         client.json.remove_member(org, name)
-    _show(session, {"org": org, "name": name}, f"{clean(name)} is no member of {clean(org)} any more")
+    return _show(session, {"org": org, "name": name}, f"{clean(name)} is no member of {clean(org)} any more")
+
+
+def _would(session: Session, client: SyncClient, org: str, words: str) -> None:
+    """Say what would be done with an organisation that is there."""
+    known = client.json.orgs()["items"]
+    found = next((it for it in known if org in (it["name"], str(it["id"]))), None)
+    say_would(session, words, found or one_of(known, "name", org, "organisation"))
 
 
 def _show(session: Session, made: Json, words: str) -> None:

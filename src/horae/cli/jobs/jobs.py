@@ -15,6 +15,7 @@ from horae.cli.jobfiles import directory_of, media_type, naming, read_file
 from horae.cli.jobs.exporting import edit_job
 from horae.cli.jobs.manyjobs import MOST, Item, batches, body_of, is_plain, job_files, placed, read_items
 from horae.cli.options import Argument, DryRun, JobArgument, JobArguments, Limit, OfJob, Option
+from horae.cli.planning import say_would
 from horae.cli.progress import progress
 from horae.cli.screen import Cell, Json, Screen, clean, local_time, name_of_job, note_more
 from horae.cli.session import Session, command, listing
@@ -97,7 +98,8 @@ def _send(client: SyncClient, batch: list[Item], *, is_dry: bool) -> Json:
 
 def _say_planned(session: Session, items: list[Item], planned: list[Json]) -> None:
     if session.as_json:
-        session.screen.json({"items": [{**one, "place": it.place} for it, one in zip(items, planned, strict=False)]})
+        shown = [{**one, "place": it.place} for it, one in zip(items, planned, strict=False)]
+        session.screen.json({"items": shown, "dry_run": True})
         return
     rows = [[one["outcome"], one["name"], one["key"] or "", it.place] for it, one in zip(items, planned, strict=False)]
     session.screen.table(["outcome", "name", "key", "place"], rows)
@@ -237,15 +239,22 @@ def _say_deleted(screen: Screen, answer: Json) -> None:
     return screen.line(f"would delete job {answer['would_delete']} {name}{f', and cancel run {live}' if live else ''}")
 
 
-def reset_cursor(session: Session, job: JobArgument) -> None:
+def reset_cursor(session: Session, job: JobArgument, dry_run: DryRun = False) -> None:
     """Let a sync begin anew: its next run reads everything, as the first one did."""
     with session.client() as client:
         found = client.json.find_job(job)
+        if dry_run:
+            cursor = client.json.job(found["id"]).get("cursor")
+            words = (
+                f"forget how far job {found['id']} {clean(found['name'])} is: {cursor_text(cursor) or 'nowhere yet'}"
+            )
+            return say_would(session, words, {"reset": found["id"], "cursor": cursor})
         client.json.reset_cursor(found["id"])
     if session.as_json:
         session.screen.json({"reset": found["id"]})
     else:
         session.screen.line(f"job {found['id']} {clean(found['name'])} reads everything at its next run")
+    return None
 
 
 def _register_jobs(app: click.Group) -> None:
@@ -319,24 +328,45 @@ def move_trigger(
     session: Session,
     trigger: TriggerArgument,
     to: Annotated[str, Option("--to", metavar="MOMENT", help="RFC 3339, such as 2027-03-28T02:30:00Z.")],
+    dry_run: DryRun = False,
 ) -> None:
     """Move the next moment of a trigger, once; its schedule goes on from there."""
     with session.client() as client:
+        if dry_run:
+            found = _named(client, client.json.trigger(trigger))
+            instead = f", instead of {local_time(found['next_at'])}" if found["next_at"] else ""
+            words = f"move trigger {trigger} of {clean(found['job_name'])} to {_moment(to)}{instead}"
+            return say_would(session, words, found)
         _each_trigger(session, [trigger], lambda one: _named(client, client.json.change_trigger(one, next_at=to)))
+    return None
 
 
-def enable_triggers(session: Session, triggers: TriggerArguments) -> int:
+def _moment(text: str) -> str:
+    """Return a moment that was typed as it is shown; what is none is refused."""
+    from horae.core.time import moments  # few need it
+
+    return local_time(moments.format_moment(moments.parse_moment(text)))
+
+
+def enable_triggers(session: Session, triggers: TriggerArguments, dry_run: DryRun = False) -> int:
     """Let triggers fire."""
-    return _enable(session, triggers, True)
+    return _enable(session, triggers, True, is_dry=dry_run)
 
 
-def disable_triggers(session: Session, triggers: TriggerArguments) -> int:
+def disable_triggers(session: Session, triggers: TriggerArguments, dry_run: DryRun = False) -> int:
     """Keep triggers from firing."""
-    return _enable(session, triggers, False)
+    return _enable(session, triggers, False, is_dry=dry_run)
 
 
-def _enable(session: Session, triggers: list[int], wanted: bool) -> int:
+def _enable(session: Session, triggers: list[int], wanted: bool, *, is_dry: bool) -> int:
+    verb = "enable" if wanted else "disable"
     with session.client() as client:
+        if is_dry:
+            return for_each(
+                session, triggers,
+                lambda trigger: {**_named(client, client.json.trigger(trigger)), "dry_run": True},
+                lambda found: session.screen.line(f"would {verb} trigger {found['id']} of {clean(found['job_name'])}"),
+            )  # fmt: skip
         return _each_trigger(
             session, triggers, lambda trigger: _named(client, client.json.change_trigger(trigger, enabled=wanted))
         )
@@ -411,7 +441,7 @@ def preview(
     read_as = f" (read as {clean(shown['dialect'])})" if shown["dialect"] else ""
     session.screen.line(f"{clean(shown['description'])}{read_as}")
     rows = [[one["local"], one["at"], Cell(one["note"] or "", "yellow")] for one in shown["moments"]]
-    session.screen.table(["local", "utc", "note"], rows, "no moment will come")
+    session.screen.table(["local", "utc?", "note"], rows, "no moment will come")
     return None
 
 

@@ -231,7 +231,7 @@ def _ids(runs: Iterable[str]) -> list[int]:
 
 def _show_plan(session: Session, planned: list[Json]) -> int:
     if session.as_json:
-        session.screen.json({"items": planned})
+        session.screen.json({"items": planned, "dry_run": True})
     else:
         _show(session, planned, len(planned))
     return 1 if any("error" in item for item in planned) else 0
@@ -244,7 +244,7 @@ def _show(session: Session, planned: list[Json], most: int) -> None:
          json.dumps(run["data"], ensure_ascii=False) if run["data"] is not None else ""]
         for run in good[:most]
     ]  # fmt: skip
-    session.screen.table([">run", "job", "state", "due", "data"], rows, "no runs to run again")
+    session.screen.table([">run", "job", "state", "due", "data?"], rows, "no runs to run again")
     for item in islice((item for item in planned if "error" in item), SHOWN):
         session.screen.note(f"run {item['run_id']}: {item['error']['detail']}")
 

@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import click
@@ -136,6 +135,8 @@ def _download(session: Session, run: int, path: str, name: str) -> None:
 @contextmanager
 def _written(name: str) -> Iterator[BinaryIO]:
     """A file that gets its name when the body has succeeded."""
+    from pathlib import Path  # few need it
+
     part = Path(f"{name}.part")
     try:
         with part.open("wb") as file:

@@ -10,16 +10,15 @@ import codecs
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from horae.cli.datawork import progress_text
-from horae.cli.screen import Json, name_of_job
+from horae.cli.screen import Json, clean, name_of_job
 from horae.errors import Invalid
 
 if TYPE_CHECKING:
     from horae.cli.session import Session
-    from horae.client import SyncClient
+    from horae.client import Event, SyncClient
 
 
 def remark(run: Json) -> str:
@@ -39,8 +38,7 @@ def remark(run: Json) -> str:
 # ── which lines ──
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What of a log is asked for. `text` is looked for by the server, `pattern` by us."""
 
     attempt: int | None = None
@@ -83,68 +81,116 @@ class Lines:
         return begun if begun and self._pattern.search(begun) else ""
 
 
+class Pieces:
+    """Text of a log whose bytes come in pieces, as far as it is wanted."""
+
+    def __init__(self, lines: Lines | None) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._lines = lines
+
+    def take(self, piece: bytes) -> str:
+        text = self._decoder.decode(piece)
+        return self._lines.take(text) if self._lines else text
+
+    def rest(self) -> str:
+        text = self._decoder.decode(b"", final=True)
+        return self._lines.take(text) + self._lines.rest() if self._lines else text
+
+
+class Named:
+    """Puts the name of a run before each line of it. A line is shown when it is whole: others write too."""
+
+    def __init__(self, run: Json) -> None:
+        self._name = clean(f"{name_of_job(run)} {run['id']} | ")
+        self._begun = ""
+
+    def take(self, text: str) -> str:
+        *whole, self._begun = (self._begun + text).split("\n")
+        return "".join(f"{self._name}{line}\n" for line in whole)
+
+    def rest(self) -> str:
+        """Return the last line, if nothing has ended it."""
+        begun, self._begun = self._begun, ""
+        return f"{self._name}{begun}\n" if begun else ""
+
+
 # ── on the screen ──
+
+
+def head_of(run: Json) -> Json:
+    """Return by what --json names a run beside what it says of its log."""
+    return {"run_id": run["id"], "job_id": run["job_id"], "job_name": name_of_job(run)}
 
 
 def print_log(session: Session, client: SyncClient, run: Json, wanted: Wanted) -> None:
     """Print what a run has written so far."""
     if session.as_json:
-        text = "".join(_log_text(client, run["id"], wanted))
-        session.screen.json({"run_id": run["id"], "job_id": run["job_id"], "job_name": name_of_job(run), "text": text})
+        session.screen.json({**head_of(run), "text": "".join(_log_text(client, run["id"], wanted))})
         return
     for text in _log_text(client, run["id"], wanted):
         session.screen.log(text)
 
 
 def _log_text(client: SyncClient, run_id: int, wanted: Wanted) -> Iterator[str]:
-    decoder, lines = codecs.getincrementaldecoder("utf-8")("replace"), wanted.lines(is_followed=False)
+    pieces = Pieces(wanted.lines(is_followed=False))
     for piece in client.log(run_id, attempt=wanted.attempt, tail=wanted.tail, grep=wanted.text):
-        text = decoder.decode(piece)
-        yield lines.take(text) if lines else text
-    rest = decoder.decode(b"", final=True)
-    yield lines.take(rest) + lines.rest() if lines else rest
+        yield pieces.take(piece)
+    yield pieces.rest()
 
 
 def follow(session: Session, client: SyncClient, run: Json, wanted: Wanted) -> Json | None:
     """Print what a run writes until it ends; returns it as it ended."""
-    shown, ended = _Shown(session, run, wanted.lines(is_followed=True)), None
+    shown = Shown(session, run, wanted)
     with contextlib.closing(client.follow(run["id"], attempt=wanted.attempt, tail=wanted.tail)) as events:
         for event in events:
-            if event.name == "log":
-                shown.log(event.data)
-                continue
-            if event.name == "end":
-                ended = event.data
-                shown.end_log()
-            shown.state(event.name, event.data)
-    return ended
+            shown.take(event)
+    return shown.ended
 
 
-class _Shown:
-    """What is shown of one run: text for people, an object for each event with --json."""
+def say_end(session: Session, run: Json, ended: Json | None) -> None:
+    """Say how a run that was followed has ended, if it has."""
+    if ended is not None:
+        why = remark(ended)
+        session.screen.note(f"run {run['id']} {ended['state']}{f' ({why})' if why else ''}")
 
-    def __init__(self, session: Session, run: Json, lines: Lines | None) -> None:
+
+class Shown:
+    """What is shown of a run that is followed: text for people, an object for each event with --json."""
+
+    def __init__(self, session: Session, run: Json, wanted: Wanted, named: Named | None = None) -> None:
+        """`named` puts the name of the run before each of its lines, where they are mixed with those of others."""
+        self.ended: Json | None = None  # the run, once it has
         self._screen = session.screen
-        self._of = {"run_id": run["id"], "job_id": run["job_id"], "job_name": name_of_job(run)}
-        self._lines = lines
+        self._of = head_of(run)
+        self._lines = wanted.lines(is_followed=True)
+        self._named = None if session.as_json else named
         self._is_open = False  # the last line is without its end
 
-    def log(self, data: Json) -> None:
-        self._write(data, self._lines.take(data["text"]) if self._lines else data["text"])
+    def take(self, event: Event) -> None:
+        if event.name == "log":
+            self._write(event.data, self._lines.take(event.data["text"]) if self._lines else event.data["text"])
+            return
+        if event.name == "end":
+            self.ended = event.data
+            self._end_log()
+        self._state(event.name, event.data)
 
-    def end_log(self) -> None:
+    def _end_log(self) -> None:
         """What comes next is no part of the log, and begins a line."""
         if self._lines:
             self._write({}, self._lines.rest())
-        if self._is_open and self._screen.is_terminal:
+        if self._named:
+            self._screen.log(self._named.rest())
+        elif self._is_open and self._screen.is_terminal:
             self._screen.line()
 
-    def state(self, name: str, run: Json) -> None:
+    def _state(self, name: str, run: Json) -> None:
         if self._screen.as_json:
             self._screen.json({**self._of, "event": name, "run": run})
             self._screen.flush()
 
     def _write(self, data: Json, text: str) -> None:
+        text = self._named.take(text) if self._named else text
         if not text:
             return
         self._is_open = not text.endswith("\n")

@@ -1,16 +1,15 @@
-"""The command `logs`: what runs have written, of one run or of one after the other."""
+"""The command `logs`: what runs have written, of one, of one after the other, or of several at once."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
 from horae.cli.options import Argument, OfJob, Option
-from horae.cli.runs.following import Wanted, follow, print_log, read_wanted, remark
+from horae.cli.runs.following import Wanted, follow, print_log, read_wanted, say_end
 from horae.cli.screen import Json, local_time, name_of_job
 from horae.cli.session import Session, command
 from horae.cli.when import read_when
@@ -27,9 +26,9 @@ WORTH_FOLLOWING = "queued,blocked,running,succeeded,failed,timed_out,cancelled"
 def logs(
     session: Session,
     which: Annotated[
-        str | None,
-        Argument(metavar="[RUN|JOB]", help="Id of a run, or name of a job; left out: the newest run."),
-    ] = None,
+        list[str],
+        Argument(metavar="[RUN|JOB]...", help="Ids of runs, or names of jobs; left out: the newest run."),
+    ] = [],  # noqa: B006
     is_followed: Annotated[bool, Option("-f", "--follow", help="Go on while it is written, run after run.")] = False,
     job: OfJob = None,
     tail: Annotated[
@@ -46,21 +45,27 @@ def logs(
         str | None,
         Option("--since", metavar="WHEN", help="All runs due since: 30m, 14:30, 2027-03-28, or an RFC 3339 moment."),
     ] = None,
-) -> None:
-    """Show what a run has written, or follow it.
+) -> Coroutine[Any, Any, int] | None:
+    """Show what runs have written, or follow it.
 
     Without RUN it is the newest run, of a job or of any; with -f, newer runs follow. With --since it is every run since
-    then, the oldest first. --grep looks in the last lines, if --tail is there too.
+    then, the oldest first. Of several, followed at once with -f, each line begins with its job and run. --grep looks in
+    the last lines, if --tail is there too.
     """
-    is_run = which is not None and which.isdecimal()
-    _refuse_contradictions(which, job, since, attempt, is_run=is_run)
+    _refuse_contradictions(which, job, since, attempt)
     wanted = read_wanted(attempt, tail, grep, is_pattern=is_pattern)
     due_from = None if since is None else read_when("--since", since)
+    if len(which) > 1:
+        from horae.cli.runs.together import show_together  # with asyncio
+
+        return show_together(session, which, wanted, WORTH_FOLLOWING, is_followed=is_followed)
+    named = which[0] if which else None
     with session.client() as client:
-        if which is not None and is_run:
-            _show(session, client, client.json.run(int(which)), wanted, is_followed=is_followed)
+        if named is not None and named.isdecimal():
+            _show(session, client, client.json.run(int(named)), wanted, is_followed=is_followed)
         else:
-            _show_newest(session, client, job or which, due_from, wanted, is_followed=is_followed)
+            _show_newest(session, client, job or named, due_from, wanted, is_followed=is_followed)
+    return None
 
 
 def _show_newest(
@@ -72,19 +77,19 @@ def _show_newest(
             session.screen.note(f"run {run['id']} of {name_of_job(run)}, due {local_time(run['due_at'])}")
         _show(session, client, run, wanted, is_followed=is_followed)
         if is_followed:  # of those that come later all is new
-            wanted = replace(wanted, attempt=None, tail=None)
+            wanted = wanted._replace(attempt=None, tail=None)
 
 
-def _refuse_contradictions(
-    which: str | None, job: str | None, since: str | None, attempt: int | None, *, is_run: bool
-) -> None:
-    if which is not None and job is not None:
+def _refuse_contradictions(which: Sequence[str], job: str | None, since: str | None, attempt: int | None) -> None:
+    if which and job is not None:
         raise Invalid("give either RUN or --job, not both", code="E_USAGE")
-    if since is not None and attempt is not None:
-        raise Invalid("--attempt is of one run, and --since names several", code="E_USAGE")
-    if is_run and since is not None:
+    if attempt is not None and (since is not None or len(which) > 1):
+        named = "--since names" if since is not None else "these are"
+        raise Invalid(f"--attempt is of one run, and {named} several", code="E_USAGE")
+    if since is not None and (len(which) > 1 or (which and which[0].isdecimal())):
+        what = "one run" if len(which) == 1 else "several"
         raise Invalid(
-            "--since chooses among the runs of a job, and this names one run",
+            f"--since chooses among the runs of a job, and this names {what}",
             code="E_USAGE",
             hint="lines have no times of their own: use --tail or --grep",
         )
@@ -94,10 +99,7 @@ def _show(session: Session, client: SyncClient, run: Json, wanted: Wanted, *, is
     if not is_followed:
         print_log(session, client, run, wanted)
         return
-    ended = follow(session, client, run, wanted)
-    if ended is not None:
-        why = remark(ended)
-        session.screen.note(f"run {run['id']} {ended['state']}{f' ({why})' if why else ''}")
+    say_end(session, run, follow(session, client, run, wanted))
 
 
 def _runs_to_show(client: SyncClient, job_id: int | None, due_from: str | None, *, is_followed: bool) -> Iterator[Json]:
@@ -135,4 +137,4 @@ def _has_fired_its_last(job: Json) -> bool:
 
 
 def register(app: click.Group) -> None:
-    command(app, "logs", "horae logs -f backup --tail 20 --grep error")(logs)
+    command(app, "logs", "horae logs -f backup report --tail 20 --grep error")(logs)

@@ -11,7 +11,8 @@ import click
 
 from horae.cli.datawork import data_fields, progress_bar, show_tables
 from horae.cli.options import Argument, DryRun, JobArgument, Limit, OfJob, Option
-from horae.cli.runs.batches import rerun, run_file
+from horae.cli.planning import refuse_ended
+from horae.cli.runs.batches import rerun
 from horae.cli.runs.builds import build_fields, result_text, show_build
 from horae.cli.runs.following import Wanted, follow, remark
 from horae.cli.screen import (
@@ -161,6 +162,7 @@ def run_now(
             "--data-file", metavar="FILE", help="A run for each line, a JSON object, or item of an array; - is stdin."
         ),
     ] = None,
+    dry_run: DryRun = False,
 ) -> int:
     """Run a job now.
 
@@ -173,7 +175,15 @@ def run_now(
     given = _read_data(data) if data is not None else None
     with session.client() as client:
         found = client.json.find_job(job)
+        if dry_run:
+            from horae.cli.runs import plans  # few need it
+
+            if data_file is None:
+                return plans.plan_run(session, client, found, given)
+            return plans.plan_file(session, client, found, data_file)
         if data_file is not None:
+            from horae.cli.runs.batches import run_file  # few need it
+
             return run_file(session, client, found, data_file)
         run = {**client.json.run_now(found["id"], data=given), "job_name": found["name"]}
         if wait:
@@ -247,12 +257,17 @@ def retry_run(
     session: Session,
     run: Annotated[int, Argument(metavar="RUN", help="Id of a run of a workflow that has not succeeded.")],
     wait: Annotated[bool, Option("--wait", help="Wait for its end, and exit as it did.")] = False,
+    dry_run: DryRun = False,
 ) -> int:
     """Go on with a workflow from where it failed.
 
     A new run with the same graph and data is made. Tasks that succeeded are taken over; the others are done again.
     """
     with session.client() as client:
+        if dry_run:
+            from horae.cli.runs.plans import plan_retry  # few need it
+
+            return plan_retry(session, client.json.run(run))
         made = client.json.retry(run)
         if wait:
             return _wait(session, client, {**made, "job_name": name_of_job(made)}, is_quiet=True)
@@ -291,8 +306,7 @@ def _cancel(client: SyncClient, which: str, *, dry_run: bool) -> Json:
 
 
 def _would_cancel(run: Json) -> Json:
-    if run["state"] not in ("queued", "blocked", "running"):
-        raise Conflict(f"run {run['id']} has ended: {run['state']}", code="E_TERMINAL")
+    refuse_ended(run)
     return {**run, "dry_run": True}
 
 

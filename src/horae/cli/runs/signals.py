@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from horae.cli.options import Argument, Option
+from horae.cli.options import Argument, DryRun, Option
+from horae.cli.planning import refuse_ended, say_would
 from horae.cli.screen import Cell, Json, clean, local_time, name_of_job
 from horae.cli.session import Session, command
 from horae.cli.several import for_each
-from horae.errors import Invalid
+from horae.errors import Conflict, Invalid
+
+if TYPE_CHECKING:
+    from horae.client import SyncClient
 
 RunArgument = Annotated[int, Argument(metavar="RUN", min=1, help="Id of a run.")]
 RunArguments = Annotated[list[int], Argument(metavar="RUN...", min=1, help="Id of a run.")]
@@ -24,6 +28,7 @@ def signal(
     data: Annotated[
         str | None, Option("--data", metavar="JSON", help="What it is told, any JSON; null unless given.")
     ] = None,
+    dry_run: DryRun = False,
 ) -> int:
     """Tell a run something.
 
@@ -31,7 +36,13 @@ def signal(
     """
     value = None if data is None else _read_value(data)
     with session.client() as client:
-        _say(session, client.json.signal(run, name, value), f"was told {name}")
+        if dry_run:
+            found = client.json.run(run)
+            refuse_ended(found)
+            words = f"tell run {run} of {clean(name_of_job(found))}, {found['state']}, {clean(name)}"
+            say_would(session, words, {**found, "signal": name, "value": value})
+        else:
+            _say(session, client.json.signal(run, name, value), f"was told {name}")
     return 0
 
 
@@ -56,20 +67,42 @@ def callback(
 Comment = Annotated[str, Option("--comment", metavar="TEXT", help="Why; it is kept with the run.")]
 
 
-def approve(session: Session, runs: RunArguments, comment: Comment = "") -> int:
+def approve(session: Session, runs: RunArguments, comment: Comment = "", dry_run: DryRun = False) -> int:
     """Approve runs that wait for it."""
     with session.client() as client:
+        if dry_run:
+            return _plan(session, client, runs, "approve")
         return for_each(
             session, runs, lambda run: client.json.approve(run, comment), lambda run: _told(session, run, "is approved")
         )
 
 
-def reject(session: Session, runs: RunArguments, comment: Comment = "") -> int:
+def reject(session: Session, runs: RunArguments, comment: Comment = "", dry_run: DryRun = False) -> int:
     """Reject runs that wait for an approval: they fail."""
     with session.client() as client:
+        if dry_run:
+            return _plan(session, client, runs, "reject")
         return for_each(
             session, runs, lambda run: client.json.reject(run, comment), lambda run: _told(session, run, "is rejected")
         )
+
+
+def _plan(session: Session, client: SyncClient, runs: list[int], verb: str) -> int:
+    """Say of which runs something would be decided: of those that wait for this user."""
+    waiting = {one["run_id"]: one for one in client.json.approvals()["items"]}
+
+    def look(run: int) -> Json:
+        if run not in waiting:
+            message = f"run {run} does not wait for your approval"
+            raise Conflict(message, code="E_NOT_ASKED", hint="`horae approvals` lists what does")
+        return {**waiting[run], "dry_run": True}
+
+    return for_each(
+        session,
+        runs,
+        look,
+        lambda one: session.screen.line(clean(f"would {verb} run {one['run_id']} of {one['job_name']}")),
+    )
 
 
 def approvals(session: Session) -> None:

@@ -24,7 +24,7 @@ from horae.core.model import Json
 from horae.core.rights import refuse_without
 from horae.core.roles import Permission
 from horae.errors import CODES, Error, Malformed
-from horae.rpc.callers import Callers, address_of, promise_of
+from horae.rpc.callers import Callers, promise_of
 from horae.service import Services
 from horae.web.auditing import UNTOLD
 from horae.wire.generated import administration_service_pb2
@@ -75,7 +75,8 @@ class Administration:
         try:
             who = await self._callers.identify(context)
             needed = NEEDED[name]
-            deed = Deed(who.name, who.org, who.via, address_of(context.peer()), str(needed), f"grpc {name}", kind="job")
+            address = self._callers.address_of(context)
+            deed = Deed(who.name, who.org, who.via, address, str(needed), f"grpc {name}", kind="job")
             async with self._audit.call(deed, is_told=needed not in UNTOLD):
                 refuse_without(who, needed)
                 answer = await self._answer(name, who, _read(asked, raw), raw, context)

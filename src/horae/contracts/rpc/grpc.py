@@ -12,7 +12,6 @@ from google.protobuf.message import DecodeError, Message
 from horae.contracts.rpc.caller import Caller
 from horae.contracts.rpc.calls import Calls
 from horae.core.audit import Deed
-from horae.core.identity import Principal
 from horae.errors import (
     CODES,
     Conflict,
@@ -27,12 +26,10 @@ from horae.errors import (
     Unauthenticated,
     Unavailable,
 )
-from horae.rpc.callers import address_of, promise_of
+from horae.rpc.callers import Callers, promise_of
 from horae.wire.generated import scheduling_pb2 as pb
 
 log = structlog.get_logger(__name__)
-
-Identify = Callable[[Any], Awaitable[Principal]]  # who calls, by the context of a call
 
 _STATUSES: tuple[tuple[type[Error], grpc.StatusCode], ...] = (
     (Invalid, grpc.StatusCode.INVALID_ARGUMENT),
@@ -103,9 +100,9 @@ METHODS: dict[str, tuple[str, type[Message], Callable[[Any], Message]]] = {
 class Scheduling:
     descriptor = pb.DESCRIPTOR.services_by_name["Scheduling"]
 
-    def __init__(self, calls: Calls, identify: Identify) -> None:
+    def __init__(self, calls: Calls, callers: Callers) -> None:
         self._calls = calls
-        self._identify = identify
+        self._callers = callers
 
     def handlers(self) -> dict[str, Any]:
         return {name: grpc.unary_unary_rpc_method_handler(self._handler(name)) for name in METHODS}
@@ -127,13 +124,13 @@ class Scheduling:
 
     async def _perform(self, name: str, raw: bytes, context: Any) -> bytes:
         call, kind, tell = METHODS[name]
-        who = await self._identify(context)
+        who = await self._callers.identify(context)
         try:
             asked = kind.FromString(raw)
         except DecodeError as error:
             raise Malformed(f"this is not a {kind.DESCRIPTOR.name}: {error}") from error
         params = {field.name: _plain(value) for field, value in asked.ListFields()}
-        deed = Deed(who.name, who.org, who.via, address_of(context.peer()))
+        deed = Deed(who.name, who.org, who.via, self._callers.address_of(context))
         caller = Caller(who, promise_of(name, raw, who, context), deed)
         return tell(await self._calls.call(call, params, caller)).SerializeToString()
 

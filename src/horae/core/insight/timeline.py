@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -69,7 +69,7 @@ def busiest(counts: Mapping[int, float], most: int) -> list[int]:
     if len(counts) > most > 0:
         least = nlargest(most, counts.values())[-1]
         counts = {job_id: count for job_id, count in counts.items() if count >= least}
-    return sorted(counts, key=lambda job_id: (-counts[job_id], job_id))[:most]
+    return sorted(sorted(counts), key=counts.__getitem__, reverse=True)[:most]
 
 
 def load_of(past: Sample, window: Window, now: Moment) -> list[Load]:
@@ -77,22 +77,24 @@ def load_of(past: Sample, window: Window, now: Moment) -> list[Load]:
     else on average."""
     end, length = min(window.end, now), max(1, (window.end - window.start) // PARTS)
     starts = range(window.start, end, length)
-    spans = _spans(past.marks, window.start, end, now)
+    spans = _spans(past.marks, end, now)
     found = _highest(spans, starts, length) if past.is_whole else _average(spans, past.weight, starts, length)
     return [Load(at, most, False) for at, most in zip(starts, found, strict=True)]
 
 
-def _spans(marks: Iterable[Mark], start: Moment, end: Moment, now: Moment) -> Iterator[tuple[Moment, Moment]]:
-    """Yield from when until when each was running."""
-    for mark in marks:
-        if mark.started_at is not None and mark.started_at < end:
-            yield max(mark.started_at, start), max(mark.finished_at or now, mark.started_at + 1)
+def _spans(marks: Iterable[Mark], end: Moment, now: Moment) -> list[tuple[Moment, Moment]]:
+    """Return from when until when each was running that began before the end."""
+    return [
+        (begin, finished if finished > begin else begin + 1)
+        for begin, finished in [(start, finish or now) for _, _, _, _, start, finish in marks if start is not None]
+        if begin < end
+    ]
 
 
-def _highest(spans: Iterable[tuple[Moment, Moment]], starts: Sequence[Moment], length: int) -> list[float]:
-    changes = Counter[Moment]()
+def _highest(spans: Sequence[tuple[Moment, Moment]], starts: Sequence[Moment], length: int) -> list[float]:
+    changes, first = Counter[Moment](), starts[0] if starts else 0
     for begin, end in spans:
-        changes[begin] += 1
+        changes[begin if begin > first else first] += 1
         changes[end] -= 1
     ordered, place, level, found = sorted(changes.items()), 0, 0, list[float]()
     for start in starts:
@@ -106,14 +108,16 @@ def _highest(spans: Iterable[tuple[Moment, Moment]], starts: Sequence[Moment], l
 
 
 def _average(
-    spans: Iterable[tuple[Moment, Moment]], weight: float, starts: Sequence[Moment], length: int
+    spans: Sequence[tuple[Moment, Moment]], weight: float, starts: Sequence[Moment], length: int
 ) -> list[float]:
-    spent = [0] * len(starts)
-    for begin, end in spans:
-        place = (begin - starts[0]) // length
-        while place < len(spent) and end > starts[place] + length:
-            spent[place] += starts[place] + length - begin
-            begin, place = starts[place] + length, place + 1
-        if place < len(spent):
+    """Runs in a part are time that was spent in it; nearly all begin and end in the same one."""
+    spent, first, parts = [0] * len(starts), starts[0] if starts else 0, len(starts)
+    for began, end in spans:
+        begin = began if began > first else first
+        place = (begin - first) // length
+        while place < parts and end > (edge := first + (place + 1) * length):
+            spent[place] += edge - begin
+            begin, place = edge, place + 1
+        if place < parts and end > begin:
             spent[place] += end - begin
     return [round(each * weight / length, 2) for each in spent]

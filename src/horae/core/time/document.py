@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from horae.core.model import SECOND, Json, Moment
@@ -145,7 +145,7 @@ class _Reading:
         where = self._read("timezone", zone) if "timezone" in self.doc else None
         at = offsets_of(where or zone("UTC"))
         values = self._of_kind(kind, at)
-        values |= self._common(values)
+        values |= self._common(values, at)
         if self.problems or not kind:
             raise Invalid.of(self.problems)
         order = {key: self.out[key] for key in _KEYS if key in self.out}
@@ -214,8 +214,8 @@ class _Reading:
 
     # what every kind may have
 
-    def _common(self, values: dict[str, Any]) -> dict[str, Any]:
-        moments = {key: self._moment(key) for key in ("start_at", "end_at", "anchor")}
+    def _common(self, values: dict[str, Any], where: Zone) -> dict[str, Any]:
+        moments = {key: self._moment(key, where) for key in ("start_at", "end_at", "anchor")}
         start, end = moments["start_at"], moments["end_at"]
         if start is not None and end is not None and start >= end:
             self.add("end_at", "E_FIELD_CONFLICT", "end_at must lie after start_at")
@@ -230,8 +230,11 @@ class _Reading:
         return {"start": start, "end": _earlier(end, values.pop("until", None)), "anchor": moments["anchor"],
                 "jitter": jitter, "gap": gap, "fold": fold}  # fmt: skip
 
-    def _moment(self, key: str) -> Moment | None:
-        moment = self._read(key, parse_moment) if key in self.doc else None
+    def _moment(self, key: str, where: Zone) -> Moment | None:
+        """Beside a time zone that was named, it may be as the clocks there show it."""
+        if key not in self.doc:
+            return None
+        moment = self._read(key, partial(_local_moment, where=where) if "timezone" in self.doc else parse_moment)
         if moment is not None:
             self.out[key] = format_moment(moment)
         return moment
@@ -291,12 +294,8 @@ class _Reading:
         return {"step": step or 0, "delay": mode == "delay"}
 
     def _at(self, where: Zone) -> dict[str, Any]:
-        local = "timezone" in self.doc
-        at = self._read("at", lambda text: _local_moment(text, where) if local else parse_moment(text))
-        if at is None:
-            return {}
-        self.out["at"] = format_moment(at)
-        return {"at": at}
+        at = self._moment("at", where)
+        return {} if at is None else {"at": at}
 
     def _rrule(self) -> dict[str, Any]:
         text = self.doc["rrule"]

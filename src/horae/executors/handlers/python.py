@@ -55,6 +55,7 @@ from horae.ports.work import Done, Exit, Keeper, Work
 WARM_SECONDS = 1.0  # after the agent has opened: by then the server is up
 MOST_REFUSALS = 5  # of one run, by workers whose code is not current
 ROUTES_KEPT = 10_000  # distinct specs remembered
+PORTION = 200  # inline runs that are carried before others have their turn
 
 STATES = {int(state): state for state in State}  # calling the enum takes ten times as long
 CLOSED = "closed"  # stands where a reason to stop does while the executor closes
@@ -194,8 +195,9 @@ class PythonExecutor:
             pool.pick_shared().give(live)
 
     def _carry_on(self) -> None:
-        """A task carries inline runs one after the other until one of them has to wait; what is left then
-        is found here and carried by the next task. So handlers that never wait share one task."""
+        """A task carries inline runs one after the other until one of them has to wait, or it has carried a portion;
+        what is left then is found here and carried by the next task. So handlers that never wait share a few tasks, and
+        keep nobody waiting: the next claim goes out, and the results of the last one, while they run."""
         self._will_carry = bool(self._inline)
         if self._will_carry:
             loop = asyncio.get_running_loop()
@@ -207,7 +209,9 @@ class PythonExecutor:
     async def _carry(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        while self._inline and not task.cancelling():  # once cancelled, it is no place for another run
+        for _ in range(PORTION):
+            if not self._inline or task.cancelling():  # once cancelled, it is no place for another run
+                break
             live = self._inline.popleft()
             live.task, function = task, live.route.function
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from horae.core.model import Lease, Moment, Node, NodeState, OperatorWish
 from horae.core.runs.holdings import Holding
@@ -92,6 +92,13 @@ class Leases(Protocol):
         """Give it up at once, if still held: anyone may take it without waiting."""
 
 
+class SegmentLoad(NamedTuple):
+    """What there is to schedule of a segment."""
+
+    triggers: int = 0  # that have a moment ahead
+    soon: int = 0  # of them, those whose next moment comes soon
+
+
 class Segments(Protocol):
     """Which scheduler fires what: those of the cluster, and workers outside Horae."""
 
@@ -100,6 +107,10 @@ class Segments(Protocol):
 
     async def load_segment_holders(self) -> tuple[dict[int, str], dict[int, str]]:
         """Return in one look segment → owner, and segment → worker as `load_taken_segments` does."""
+
+    async def count_by_segment(self, before: Moment) -> dict[int, SegmentLoad]:
+        """Return segment → its load, `soon` being before a moment; segments without triggers are left out. It reads
+        every trigger."""
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         """Give segments to nodes, each term + 1, if `lease` (the leader's) is still held."""

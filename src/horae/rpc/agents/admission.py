@@ -34,11 +34,12 @@ from horae.rpc.agents.hints import WorkHints
 from horae.rpc.agents.intake import DEFAULT_LIMITS, Limits
 from horae.rpc.agents.naming import Naming
 from horae.rpc.agents.session import HELLO_SECONDS, LEAVE_SECONDS, Session
-from horae.rpc.callers import address_of
+from horae.rpc.callers import sender_of
 from horae.service.access.agents import AgentAccess
 from horae.service.access.bounds import refuse_beyond
 from horae.service.batching import Coalescer
 from horae.service.execution import Execution, ExecutionStore
+from horae.web.proxies import NOBODY, Proxies
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.outbox import Urgency
 
@@ -72,20 +73,23 @@ class Agents:
         still_good: StillGood | None = None,
         limits: Limits = DEFAULT_LIMITS,
         credentials: AgentAccess | None = None,
+        proxies: Proxies = NOBODY,
     ) -> None:
         """`admit` judges tokens; None where everybody who gets here may come in. `needs_no_token` judges the context of
         a stream of gRPC that came without one, `still_good` the tokens of open lines, again and again. `limits` bound
-        what is stored of one attempt. `credentials` are those of agents that join by themselves."""
+        what is stored of one attempt. `credentials` are those of agents that join by themselves. What `proxies` tell of
+        who calls is believed."""
         self._hints = WorkHints(store, queue, clock)
         self._server = ServerParts(
-            execution, store, queue, files, clock, self._hints, node, terms, limits, Naming(files), credentials
-        )
+            execution, store, queue, files, clock, self._hints, node, terms, limits, Naming(files), credentials,
+            proxies,
+        )  # fmt: skip
         self._clock, self._node, self._version, self.terms = clock, node, version, terms
         self._admit, self._needs_no_token = admit, needs_no_token
         self._sessions: dict[str, Session] = {}
         self._lines = Coalescer(store.open_lines)  # of a crowd that comes at once, when another server has stopped
         self._still_good = still_good
-        self._credentials = credentials
+        self._credentials, self._proxies = credentials, proxies
         self._background: list[asyncio.Task[None]] = []  # while there are sessions
         self._is_empty = asyncio.Event()
         self._is_empty.set()
@@ -100,7 +104,7 @@ class Agents:
         """One stream, from hello to its end; `admit` judges its token, unless none is needed on this way in. Of
         `topics` it is told."""
         try:
-            token = await _admitted(context, admit)
+            token = await _admitted(context, admit, self._proxies)
             session = await self._open(context, topics, token)
         except Over:
             return
@@ -117,7 +121,7 @@ class Agents:
     async def _note_refusal(self, context: Any, refused: Refused) -> None:
         code = refused.message.partition(":")[0]
         if self._credentials is not None and refused.status in MAY_NOT and code.startswith("E_"):
-            await self._credentials.refuse(refused.node, address_of(context.peer()), code)
+            await self._credentials.refuse(refused.node, sender_of(context, self._proxies), code)
 
     async def _serve(self, session: Session) -> Refused | None:
         name = session.node.name
@@ -160,7 +164,7 @@ class Agents:
             node = _owned(read_hello(hello, via=self._node, now=self._clock.now()), token)
             if token is not None and token.bounds is not None:
                 refuse_beyond(token.bounds, node)
-            token, joined = await self._redeemed(token, hello, address_of(context.peer()))
+            token, joined = await self._redeemed(token, hello, sender_of(context, self._proxies))
         except Invalid as error:
             raise invalid(error.message) from error
         except Denied as error:
@@ -248,13 +252,13 @@ def _owned(node: Node, token: Token | None) -> Node:
     return replace(node, labels=(*node.labels, org_label(token.org)))
 
 
-async def _admitted(context: Any, admit: Admit | None) -> Token | None:
+async def _admitted(context: Any, admit: Admit | None, proxies: Proxies) -> Token | None:
     if admit is None:
         return None
     given = dict(context.invocation_metadata() or ()).get("authorization", "")
     token = given.removeprefix("Bearer ").strip() if given.startswith("Bearer ") else None
     try:
-        return await admit(token, address_of(context.peer()))
+        return await admit(token, sender_of(context, proxies))
     except Unavailable as error:
         raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
     except Error as error:

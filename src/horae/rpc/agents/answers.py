@@ -31,6 +31,7 @@ from horae.rpc.agents.naming import Naming
 from horae.service.access.agents import AgentAccess
 from horae.service.execution import Execution, ExecutionStore, LocalLink
 from horae.service.results import make_sound
+from horae.web.proxies import Proxies
 from horae.wire.generated import agents_pb2 as pb
 
 log = structlog.get_logger()
@@ -53,6 +54,7 @@ class ServerParts:
     limits: Limits  # of what is stored of one attempt
     naming: Naming
     credentials: AgentAccess | None  # of agents that join by themselves
+    proxies: Proxies  # that are believed
 
 
 class Answers:

@@ -180,6 +180,7 @@ class _Line:
         self._box: sealed.Box | None = None
         self._own_key: dict[str, str] | None = None  # header of the next message
         self._is_first = True  # hello is not sealed
+        self._token_hash = ""  # of the token that was proved
         self._subscription: Any = None
 
     def check_name(self) -> None:
@@ -200,7 +201,7 @@ class _Line:
             self._box = keys.box(self._their_key, token_hash, self._to, is_agent=False)
         except sealed.Unsealed as error:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
-        self._own_key = {sealed.KEY: keys.text}
+        self._own_key, self._token_hash = {sealed.KEY: keys.text}, token_hash
 
     async def open(self, hello: Any) -> None:
         async def take(message: Any) -> None:
@@ -226,10 +227,22 @@ class _Line:
             frame = await self.pipe.read()
             if self._is_first or self._box is None:
                 self._is_first = False
-                return frame
+                return self._unveiled(frame)
             return self._box.open(frame)
         except (Ended, sealed.Unsealed):
             return grpc.aio.EOF
+
+    def _unveiled(self, raw: bytes) -> bytes:
+        """Return the hello as its agent meant it."""
+        try:
+            frame = agents_pb2.AgentFrame.FromString(raw)
+            made = frame.hello.credential
+            if not made or not self._token_hash or self._their_key is None:
+                return raw
+            frame.hello.credential = proofs.veiled(made, self._token_hash, self._to, self._their_key)
+        except (DecodeError, ValueError):
+            return raw  # whoever reads it says so
+        return frame.SerializeToString()
 
     async def write(self, frame: bytes) -> None:
         headers, self._own_key = self._own_key, None

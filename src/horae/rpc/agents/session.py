@@ -24,7 +24,7 @@ from horae.rpc.agents.attempts import HeldAttempts
 from horae.rpc.agents.chunks import ChunkQueue
 from horae.rpc.agents.frames import Over, Refused, failure, read_frame
 from horae.rpc.agents.intake import Intake
-from horae.rpc.callers import address_of
+from horae.rpc.callers import sender_of
 from horae.service.execution import LocalLink
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.generated.handlers_pb2 import ListHandlers
@@ -69,7 +69,7 @@ class Session:
         self._chunks = ChunkQueue(intake, attempts, node.name)
         self._answers = Answers(
             server, self.link, node, attempts, self._send_hint, self._claims, hints_runs="runs" in topics,
-            token=token, peer=address_of(context.peer()),
+            token=token, peer=sender_of(context, server.proxies),
         )  # fmt: skip
         self._heard_at = server.clock.elapsed()
         self._tells_handlers = tells_handlers

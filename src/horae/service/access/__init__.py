@@ -197,8 +197,8 @@ class Access:
         token = None if is_other else await self._store.revoke_token(token_id, await self._store.now())
         if token is None:
             raise NotFound(f"there is no token {token_id}", hint="`horae token list` lists them")
-        self._known.put(token_id, token, self._clock.elapsed())
         self._known.doubt(lambda known: known.parent_id is not None)  # whatever it made has ended with it, here at once
+        self._known.put(token_id, token, self._known.ask())
         log.info("token.revoked", id=token.id, name=token.name, scope=token.scope, owner=token.owner)
         return token
 
@@ -264,7 +264,7 @@ class Access:
         return admitted
 
     def _holds(self, proof: _Proof) -> bool:
-        """Return whether all that somebody was let in by is believed still: a program asks a thousand times a second."""
+        """Return whether all that somebody was let in by is still believed: programs ask a thousand times a second."""
         token, user = proof.token, proof.user
         assert token.value is not None
         is_known = self._known.find(token.value.id) is token and self._known.is_fresh(token)
@@ -278,8 +278,8 @@ class Access:
             return
         token, user_id = self._known.find(admitted.token.id), admitted.token.user_id
         user = None if user_id is None else self._users.find(user_id)
-        if token is None or token.value is None or (user_id is not None and (user is None or user.value is None)):
-            return  # they were forgotten meanwhile
+        if token is None or token.value is not admitted.token or (user_id is not None and user is None):
+            return  # something has changed meanwhile
         self._proofs.pop(by, None)  # the newest stands last
         self._proofs[by] = _Proof(admitted, token, user)
         keep(self._proofs, CACHED)
@@ -389,11 +389,11 @@ class Access:
         """Return the organisation of this name or number; None: there is none."""
         if text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST_ORG)):
             return int(text) if 1 <= int(text) <= LARGEST_ORG else None
-        known, now = self._orgs.find(EVERYWHERE), self._clock.elapsed()
+        known, asked = self._orgs.find(EVERYWHERE), self._orgs.ask()
         if known is not None and self._orgs.is_fresh(known) and known.value and text in known.value:
             return known.value[text]
         names = {one.name: one.id for one in await within(LOOK_UP_SECONDS, self._store.list_organisations())}
-        self._orgs.put(EVERYWHERE, names, now)
+        self._orgs.put(EVERYWHERE, names, asked)
         return names.get(text)
 
     async def locally(self, wanted: str | None) -> Principal:
@@ -435,21 +435,21 @@ class Access:
         return {token.id for token in found if self.state_of(token) == "good"}
 
     async def _look_up(self, token_id: int, peer: str) -> Token | None:
-        known, now = self._known.find(token_id), self._clock.elapsed()
+        known, asked = self._known.find(token_id), self._known.ask()
         if known is not None and self._known.is_fresh(known):
             return known.value
         if known is None or known.value is None:
             self._guessers.refuse(peer)
         token = await within(LOOK_UP_SECONDS, self._store.get_token(token_id))
-        self._known.put(token_id, token, now)
+        self._known.put(token_id, token, asked)
         return token
 
     async def _user(self, user_id: int) -> User | None:
-        known, now = self._users.find(user_id), self._clock.elapsed()
+        known, asked = self._users.find(user_id), self._users.ask()
         if known is not None and self._users.is_fresh(known):
             return known.value
         user = await within(LOOK_UP_SECONDS, self._store.get_user(user_id))
-        self._users.put(user_id, user, now)
+        self._users.put(user_id, user, asked)
         return user
 
 

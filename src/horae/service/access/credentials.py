@@ -18,7 +18,7 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from horae.errors import Limited
 from horae.ports.clock import Clock
@@ -68,38 +68,61 @@ def is_secret_of(secret: str, hash: str | None) -> bool:
     return hmac.compare_digest(hash_of(secret), hash or NO_HASH)
 
 
+class Asked(NamedTuple):
+    """When the store was asked: what it said may be older than its answer, not older than this."""
+
+    at: float
+    changes: int  # that had been made here until then
+
+
+NEVER = Asked(-math.inf, -1)
+
+
 @dataclass(frozen=True, slots=True)
 class Known(Generic[T]):
     value: T | None
-    asked: float  # when the store was asked: what it said may be older than its answer, not older than this
+    asked: Asked
 
 
 class Believed(Generic[T]):
-    """What the store said, by id. It is believed for CACHE_SECONDS; memory is bounded."""
+    """What the store said, by id. It is believed for CACHE_SECONDS, unless something was changed here after it was
+    asked; memory is bounded."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[int, Known[T]] = {}
+        self._changes = 0
+
+    def ask(self) -> Asked:
+        """Return what to put the answer of the store with, before it is asked."""
+        return Asked(self._clock.elapsed(), self._changes)
 
     def find(self, number: int) -> Known[T] | None:
         return self._known.get(number)
 
     def is_fresh(self, known: Known[T] | None) -> bool:
-        return known is not None and self._clock.elapsed() - known.asked < CACHE_SECONDS
+        return known is not None and self._clock.elapsed() - known.asked.at < CACHE_SECONDS
 
-    def put(self, number: int, value: T | None, asked: float) -> None:
-        self._known.pop(number, None)  # the newest stands last
-        self._known[number] = Known(value, asked)
+    def put(self, number: int, value: T | None, asked: Asked) -> None:
+        self.drop(number)  # the newest stands last
+        self._known[number] = Known(value, asked if asked.changes == self._changes else NEVER)
         keep(self._known, CACHED)
 
-    def forget(self, number: int) -> None:
+    def drop(self, number: int) -> None:
+        """Nothing has changed, and nothing is remembered of it."""
         self._known.pop(number, None)
+
+    def forget(self, number: int) -> None:
+        """It was changed."""
+        self._changes += 1
+        self.drop(number)
 
     def doubt(self, which: Callable[[T], bool]) -> None:
         """Ask the store anew of all of these, when they are next needed."""
+        self._changes += 1
         for number, known in self._known.items():
             if known.value is not None and which(known.value):
-                self._known[number] = replace(known, asked=-math.inf)
+                self._known[number] = replace(known, asked=NEVER)
 
 
 class Guessers:

@@ -48,7 +48,10 @@ class Grants:
         """Return whether somebody was granted a permission on a job."""
         if job.org != who.org or not is_of_job(needed):
             return False
-        return (await self.of(who.org, who.name)).has(needed, job.id, job.policy)
+        known = self._known.get((who.org, who.name))  # asked with every request: what is remembered is not awaited
+        is_fresh = known is not None and self._clock.elapsed() - known[0] < CACHE_SECONDS
+        granted = known[1] if known is not None and is_fresh else await self.of(who.org, who.name)
+        return granted.has(needed, job.id, job.policy)
 
     async def of(self, org: int, name: str) -> Granted:
         key, now = (org, name), self._clock.elapsed()

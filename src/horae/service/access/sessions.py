@@ -23,7 +23,16 @@ from horae.ports import deeds
 from horae.ports.clock import Clock
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.users import Sessions as SessionStore
-from horae.service.access.credentials import Believed, Guessers, hash_of, is_secret_of, new_secret, parts_of, text_of
+from horae.service.access.credentials import (
+    Asked,
+    Believed,
+    Guessers,
+    hash_of,
+    is_secret_of,
+    new_secret,
+    parts_of,
+    text_of,
+)
 from horae.service.patience import within
 
 SESSION_IDLE = 8 * 3600.0
@@ -105,18 +114,18 @@ class Sessions:
 
     async def find(self, session_id: int, secret: str, peer: str) -> Session | None:
         """Return the session whose secret this is, if it is good now."""
-        known, now = self._known.find(session_id), self._clock.elapsed()
+        known, asked = self._known.find(session_id), self._known.ask()
         if known is None or not self._known.is_fresh(known):
             if known is None:
                 self._guessers.refuse(peer)
             found = await within(LOOK_UP_SECONDS, self._store.get_session(session_id))
-            self._known.forget(session_id)
+            self._known.drop(session_id)
         else:
-            found, now = known.value, known.asked
+            found, asked = known.value, asked._replace(at=known.asked.at)
         if not is_secret_of(secret, found.hash if found else None) or found is None or self.is_over(found):
             return None
-        self._known.put(session_id, found, now)
-        return await self._used(found, now)
+        self._known.put(session_id, found, asked)
+        return await self._used(found, asked)
 
     def is_over(self, session: Session) -> bool:
         now = self._clock.now()
@@ -126,7 +135,7 @@ class Sessions:
         """Return when it ends, should nobody use it any more."""
         return (session.seen_at or session.created_at) + round(self.limits.idle * SECOND)
 
-    async def _used(self, session: Session, asked: float) -> Session | None:
+    async def _used(self, session: Session, asked: Asked) -> Session | None:
         """Note that it is used, and let its provider be asked when that is due; None when that says no."""
         now = self._clock.now()
         if now - session.seen_at >= min(TOUCH_SECONDS, self.limits.idle / 4) * SECOND:

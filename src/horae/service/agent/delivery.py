@@ -113,8 +113,10 @@ class Delivery:
     async def keep(self) -> None:
         """Put results that wait to be reported on disk, so that they survive us."""
         self.results_made.clear()
+        if self._spool is None:
+            return
         fresh = {attempt: result for attempt, result in self._results.items() if attempt not in self._spooled}
-        if self._spool is None or not fresh:
+        if not fresh:
             return
         self._spooled |= fresh.keys()
         try:

@@ -75,6 +75,10 @@ class Workload:
         """Whether there are free slots for kinds of which more may wait."""
         return any(self.free[kind] > 0 for kind in self.hungry)
 
+    def has_room_for(self, runs: int) -> bool:
+        """Return whether so many of a wanted kind fit, or half of what it has slots for."""
+        return any(self.free[kind] >= min(runs, (self._executors[kind].slots + 1) // 2) for kind in self.hungry)
+
     def wake(self) -> None:
         """Somebody announced runs: every kind may have some."""
         self.hungry = set(self._executors)

@@ -15,7 +15,7 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol
@@ -27,7 +27,7 @@ from horae.ports import deeds
 from horae.ports.clock import Clock
 from horae.ports.store.audit import AuditLog
 from horae.ports.store.moments import StoreClock
-from horae.service.batching import Coalescer
+from horae.service.batching import Coalescer, read_ahead
 from horae.service.metrics import Metrics
 
 TOGETHER = 500  # rows of one write
@@ -35,6 +35,7 @@ WINDOW = 60.0  # seconds in which refusals of a kind are one row, and a count
 KINDS = 64  # of refusals that are told apart in that time
 LOOKED_AT = 500  # rows that are verified before others have a turn
 SLICE = 20_000  # rows of which one call verifies the hashes
+PART = 4000  # of these are read at once: the next while the last are looked at
 
 
 class AuditStore(AuditLog, StoreClock, Protocol):
@@ -185,25 +186,39 @@ class Audit:
 
         The head is read first: rows that are sealed meanwhile are beyond it, and are looked at next time."""
         place = read_place(cursor, "cursor") if cursor else None
-        known, begin, rows = await self._read_from(place)
-        check = Check(begin, read_head(head, "head") if head else None)
-        is_last = not rows or (rows[-1].seq or 0) >= known.seq
-        await _look_at(check, rows)
-        if rows:
-            check.see_strays(await self._store.find_strays(begin.seq, check.place.seq), rows)
-        if is_last:
-            check.end(await self._store.audit_head() if check.place.seq > known.seq else known)
-        return check, known, is_last
-
-    async def _read_from(self, place: Place | None) -> tuple[Head, Place, list[Row | Gone]]:
-        """Return the head, where the next rows begin, and them. Where rows were dropped meanwhile, what is left."""
+        noted = read_head(head, "head") if head else None
         while True:
             known = await self._store.audit_head()
             if place is None or place.seq < known.first_seq:
                 place = Place(known.first_seq, known.first_hash, known.first_hash)
-            rows = await self._store.read_sealed(place.seq, SLICE)
+            check = Check(place, noted)
+            rows = await self._look_from(check)
             if (await self._store.audit_head()).first_seq <= place.seq:
-                return known, place, rows
+                break  # else rows were dropped meanwhile: what is left is looked at
+        is_last = not rows or (rows[-1].seq or 0) >= known.seq
+        if rows:
+            check.see_strays(await self._store.find_strays(place.seq, check.place.seq), rows)
+        if is_last:
+            check.end(await self._store.audit_head() if check.place.seq > known.seq else known)
+        return check, known, is_last
+
+    async def _look_from(self, check: Check) -> list[Row | Gone]:
+        """Look at the next rows, and return them."""
+        seen: list[Row | Gone] = []
+        async with aclosing(read_ahead(self._parts(check.place.seq))) as parts:
+            async for rows in parts:
+                await _look_at(check, rows)
+                seen += rows
+        return seen
+
+    async def _parts(self, after: int) -> AsyncIterator[list[Row | Gone]]:
+        for _ in range(SLICE // PART):
+            rows = await self._store.read_sealed(after, PART)
+            if rows:
+                yield rows
+            if len(rows) < PART:
+                return
+            after = rows[-1].seq or 0
 
 
 async def _look_at(check: Check, rows: Sequence[Row | Gone]) -> None:

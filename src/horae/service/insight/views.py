@@ -23,7 +23,7 @@ from horae.core.time.schedule import Previewed, preview
 from horae.errors import Error, Invalid, NotFound, Unavailable
 from horae.ports.clock import Clock
 from horae.ports.outputs import OutputReader
-from horae.ports.store.cluster import Leases, Nodes, Segments
+from horae.ports.store.cluster import Leases, Nodes, SegmentLoad, Segments
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
 from horae.ports.store.runs import Runs
@@ -41,6 +41,8 @@ ENDED = tuple(state for state in State if state.is_terminal)
 SHOWN_DUE = 12
 LOOKED_AT_DUE = 120  # of all organisations, for those of one
 READY_SECONDS = 2.0  # for which strangers are told the same
+LOADS_SECONDS = 5.0  # for which everybody is told the same of the load of segments
+SOON = 3600 * SECOND  # what is due within it is load
 CENSUS_SECONDS = 10.0  # for which /metrics shows the same of the store
 CENSUS_PATIENCE = 3.0  # seconds that it waits for the store
 
@@ -118,6 +120,8 @@ class Insight:
         self._checks = checks
         self._peers = peers
         self._ready, self._asking = (False, -math.inf), asyncio.Lock()  # what strangers are told, and until when
+        self._loads: tuple[dict[int, SegmentLoad], float] = ({}, -math.inf)  # of segments, and until when it is good
+        self._loading = asyncio.Lock()
         self._counted_until, self._counting = -math.inf, asyncio.Lock()  # how long a census is good enough for /metrics
         self._offer = round(offer_seconds * SECOND)
         self._lease = lease_seconds
@@ -156,11 +160,13 @@ class Insight:
         number, refs = await self._parts(run, attempt)
         return number, await find_tail(partial(self._read_parts, refs), lines)
 
-    async def index_log(self, run_id: int, attempt: int | None, offset: int, line: int) -> tuple[Run, int, Index]:
+    async def index_log(
+        self, run_id: int, attempt: int | None, offset: int, line: int, limit: int
+    ) -> tuple[Run, int, Index]:
         """Return where the lines of a log lie, as far as was looked, and of which attempt."""
         run = await self._run(run_id)
         number, refs = await self._parts(run, attempt)
-        return run, number, await index_lines(partial(self._read_parts, refs), offset, line)
+        return run, number, await index_lines(partial(self._read_parts, refs), offset, line, limit)
 
     async def log_size(self, run_id: int, attempt: int | None) -> tuple[int, int]:
         """Return an attempt (the latest, unless named) and how many bytes its log has."""
@@ -392,6 +398,17 @@ class Insight:
     async def segments(self) -> dict[int, tuple[str, int]]:
         """Segment → (owner, term)."""
         return await self._store.load_segments()
+
+    async def segment_loads(self) -> Mapping[int, SegmentLoad]:
+        """Return what there is to schedule of each segment, and what of it is due within the hour. It is counted for
+        everybody at most once in LOADS_SECONDS."""
+        async with self._loading:
+            loads, until = self._loads
+            if self._clock.elapsed() >= until:
+                counted = await self._store.count_by_segment(await self._store.now() + SOON)
+                loads = {number: counted.get(number, SegmentLoad()) for number in range(SEGMENTS)}
+                self._loads = loads, self._clock.elapsed() + LOADS_SECONDS
+            return loads
 
     async def leader(self) -> Node | None:
         """Return the node that leads; None while nobody does. A lease has no clock of its own, and stands as it was

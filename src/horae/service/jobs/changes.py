@@ -19,7 +19,7 @@ from horae.core.model import SECOND, Job, Json, Moment
 from horae.core.runs.orders import Cancelled
 from horae.core.work import kinds, webhooks
 from horae.core.work.policies import policy_text
-from horae.errors import Conflict, NotFound, Stale
+from horae.errors import Conflict, Error, NotFound, Stale
 from horae.ports import deeds
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
@@ -67,14 +67,11 @@ class Changes:
         return job
 
     async def get_alive(self, job_id: int) -> Job:
-        """Return a job that was not deleted."""
-        job = await self.get(job_id)
-        if job.deleted_at is not None:
-            raise NotFound(f"job {job_id} was deleted")
-        if job.part_of is not None:
-            message = f"job {job_id} is a task that is written in job {job.part_of}"
-            raise Conflict(message, hint=f"change job {job.part_of}")
-        return job
+        """Return a job that can be changed."""
+        found = judged(job_id, await self._store.get_job(job_id))
+        if isinstance(found, Error):
+            raise found
+        return found
 
     async def change(self, job_id: int, change: Callable[[Job, Moment], Job]) -> Job:
         return (await self.change_once(job_id, change, None, None)).jobs[0]
@@ -188,6 +185,18 @@ class Changes:
             self._queue.announce("due")
         if any(job.followed or job.policy.after for job in jobs):
             self._queue.announce("endings")  # runs may wait for what has changed
+
+
+def judged(job_id: int, job: Job | None, org: int | None = None) -> Job | Error:
+    """Return a job that can be changed, or why it cannot; with `org`, those of other organisations do not exist."""
+    if job is None or org not in (None, job.org):
+        return NotFound(f"there is no job {job_id}")
+    if job.deleted_at is not None:
+        return NotFound(f"job {job_id} was deleted")
+    if job.part_of is not None:
+        message = f"job {job_id} is a task that is written in job {job.part_of}"
+        return Conflict(message, hint=f"change job {job.part_of}")
+    return job
 
 
 def _changed(before: Job, after: Job) -> str:

@@ -13,7 +13,7 @@ from horae.core.model import Job, JobFilter, Json, Moment
 from horae.core.policy.breaker import paused_job, without_reason
 from horae.errors import Conflict, Error, Invalid, NotFound
 from horae.ports import deeds
-from horae.service.jobs.changes import Change, Changes, ChangeStore
+from horae.service.jobs.changes import Change, Changes, ChangeStore, judged
 from horae.service.jobs.orders import Asker
 from horae.service.secrets.sealing import Sealing
 
@@ -136,18 +136,8 @@ class ManyJobs:
     async def _read(self, job_ids: Sequence[int], asker: Asker) -> list[Changed]:
         """Return jobs as they are; what was deleted, or is not to be seen, is an error."""
         jobs = {job.id: job for job in await self._store.load_jobs(job_ids)}
-        return [Changed(job_id, _judged(job_id, jobs.get(job_id), asker)) for job_id in job_ids]
-
-
-def _judged(job_id: int, job: Job | None, asker: Asker) -> Job | Error:
-    if job is None or (asker.is_bound and job.org != asker.org):
-        return NotFound(f"there is no job {job_id}")
-    if job.deleted_at is not None:
-        return NotFound(f"job {job_id} was deleted")
-    if job.part_of is not None:
-        message = f"job {job_id} is a task that is written in job {job.part_of}"
-        return Conflict(message, hint=f"change job {job.part_of}")
-    return job
+        org = asker.org if asker.is_bound else None
+        return [Changed(job_id, judged(job_id, jobs.get(job_id), org)) for job_id in job_ids]
 
 
 def _tried(it: Changed, deed: Deed, now: Moment) -> Changed:

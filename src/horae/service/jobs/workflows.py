@@ -30,7 +30,7 @@ class WorkflowRuns:
         _refuse_unfit(run)
         if not await self._store.load_flows([run_id]):
             message = f"run {run_id} ended before it had tasks"
-            raise Conflict(message, code="E_NO_TASKS", hint=f"horae rerun {run_id} runs it from its beginning")
+            raise Conflict(message, code="E_NO_TASKS", hint=f"horae runs rerun {run.id} runs it from its beginning")
         request = RunRequest(run.job_id, run.data, priority=run.priority, idempotency=idempotency, resumes=run_id)
         return await self._orders.place(request, asker)
 
@@ -38,7 +38,7 @@ class WorkflowRuns:
 def _refuse_unfit(run: Run) -> None:
     if run.kind != WORKFLOW:
         message = f"run {run.id} is no workflow: it has no tasks of which some could have succeeded"
-        raise Conflict(message, code="E_NO_TASKS", hint=f"horae rerun {run.id} runs it again")
+        raise Conflict(message, code="E_NO_TASKS", hint=f"horae runs rerun {run.id} runs it again")
     if run.parent_id is not None:
         message = f"run {run.id} is a task of run {run.parent_id}"
         raise Conflict(message, code="E_NO_TASKS", hint=f"retry run {run.parent_id}, which begins it again")
@@ -46,4 +46,4 @@ def _refuse_unfit(run: Run) -> None:
         raise Conflict(f"run {run.id} has not ended: {run.state.word}", code="E_NOT_ENDED", hint="cancel it first")
     if run.state is State.SUCCEEDED:
         message = f"run {run.id} has succeeded: nothing of it is left to do"
-        raise Conflict(message, code="E_TERMINAL", hint=f"horae rerun {run.id} runs it from its beginning")
+        raise Conflict(message, code="E_TERMINAL", hint=f"horae runs rerun {run.id} runs it from its beginning")

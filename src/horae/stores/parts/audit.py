@@ -63,7 +63,7 @@ class AuditPart(Database):
         rows = await self._get("load_audit", self._list([row_id for row_id, _, _ in entries]))
         found = {row[0]: row for row in rows}
         return [
-            Row(*(*found[row_id], seq, text)) if row_id in found else Gone(row_id, seq, text)
+            Row._make((*found[row_id], seq, text)) if row_id in found else Gone(row_id, seq, text)
             for row_id, seq, text in entries
         ]
 

@@ -18,6 +18,7 @@ from horae.core.runs.endings import ASKED, EVICTED, LEFT, NEW, RETURNED, SILENT,
 from horae.core.runs.holdings import Holding
 from horae.core.signs import Beat, Sign
 from horae.errors import Error, Superseded, evicted
+from horae.ports.store.cluster import SegmentLoad
 from horae.stores.database import Database, Steps
 from horae.stores.rows import Row, encode, node_from_row, node_values
 
@@ -174,6 +175,10 @@ class LeasePart(Database):
         for segment, name, is_taken in await self._get("load_segment_holders"):
             (taken if is_taken else owners)[segment] = name
         return owners, taken
+
+    async def count_by_segment(self, before: Moment) -> dict[int, SegmentLoad]:
+        rows = await self._get("count_by_segment", before)
+        return {segment: SegmentLoad(triggers, int(soon)) for segment, triggers, soon in rows}
 
     async def take_segments(self, worker: str, wanted: int) -> list[int]:
         now = await self.now()

@@ -120,3 +120,7 @@ SELECT node, count(*) FROM live WHERE state = {running} AND node IS NOT NULL GRO
 -- load_taken_segments [beat] --
 SELECT t.segment, t.worker, t.since_at FROM taken_segments t JOIN nodes n ON n.name = t.worker AND n.state = 'live'
 ORDER BY t.segment;
+
+-- count_by_segment --
+SELECT segment, count(*), sum(CASE WHEN next_at < $1 THEN 1 ELSE 0 END) FROM due
+WHERE next_at < 9223372036854775807 GROUP BY segment;

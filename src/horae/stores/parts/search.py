@@ -24,7 +24,8 @@ from horae.stores.rows import Row, attempt_from_row, run_from_row, trigger_ids
 
 SORTED = 1_500  # of the newest that a list sorts by a column without an index
 COUNTED = 10_001  # jobs; beyond, there are many
-LOOKED_AT = 500  # jobs whose latest runs are read together, where a page is to be filled
+FIRST_LOOKED_AT = 150  # jobs whose latest runs are read together at first, where a page is to be filled,
+LOOKED_AT = 500  # and then
 BY_MOMENT = ("next_at", "last_at")
 
 _RUN_KEYS = {
@@ -33,6 +34,7 @@ _RUN_KEYS = {
     "finished_at": f"coalesce(finished_at, {NEVER})",
 }
 
+_ENDS = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED)  # as newest_ends has them
 _RUN_SORTED = "id, job_id, state, due_at, created_at, started_at, {finished_at}"
 
 
@@ -147,30 +149,31 @@ class SearchPart(ListPart):
             condition += f" AND id IN (SELECT job_id FROM live WHERE state IN ({states}))"  # noqa: S608
         found: list[int] = []
         looked = 0
-        together = SORTED if latest.is_counted else LOOKED_AT
-        async for part in self._parts(condition, wanted, sorts, together):
+        first, then = (SORTED, SORTED) if latest.is_counted else (FIRST_LOOKED_AT, LOOKED_AT)
+        async for part, is_last in self._parts(condition, wanted, sorts, first, then):
             looked += len(part)
             runs = await self._load_latest(part)
             said = await self._load_said(latest, [job_id for job_id in part if job_id not in runs])
             found += [job_id for job_id in part if latest.has(runs.get(job_id), said.get(job_id))]
-            if not latest.is_counted and len(found) > offset + limit and len(part) == together:
+            if not latest.is_counted and len(found) > offset + limit and not is_last:
                 return Found(await self.load_jobs(found[offset : offset + limit]), len(found), is_cut=True)
         items = await self.load_jobs(found[offset : offset + limit])
         return Found(items, len(found), is_part=looked >= COUNTED)
 
     async def _parts(
-        self, condition: str, wanted: Wanted, sorts: Sequence[Sort], together: int
-    ) -> AsyncIterator[list[int]]:
-        """Yield the ids of jobs in their order, so many at a time. Most who ask are content with the first."""
+        self, condition: str, wanted: Wanted, sorts: Sequence[Sort], first: int, then: int
+    ) -> AsyncIterator[tuple[list[int], bool]]:
+        """Yield the ids of jobs in their order, so many at a time, and whether they are the last. Most who ask are
+        content with the first."""
         if any(sort.by in BY_MOMENT for sort in sorts):
             ids = await self._by_moment(condition, wanted, sorts)
         else:
-            ids = await self._ordered_ids(condition, wanted, sorts, 0, together)
-            if len(ids) == together:
-                yield ids
-                ids = await self._ordered_ids(condition, wanted, sorts, together, COUNTED)
-        for start in range(0, len(ids), together):
-            yield ids[start : start + together]
+            ids = await self._ordered_ids(condition, wanted, sorts, 0, first)
+            if len(ids) == first:
+                yield ids, False
+                ids = await self._ordered_ids(condition, wanted, sorts, first, COUNTED)
+        for start in range(0, len(ids), then):
+            yield ids[start : start + then], start + then >= len(ids)
 
     async def _ordered_ids(
         self, condition: str, wanted: Wanted, sorts: Sequence[Sort], offset: int, limit: int
@@ -181,14 +184,15 @@ class SearchPart(ListPart):
 
     async def _load_latest(self, job_ids: Sequence[int]) -> dict[int, tuple[State, Phase]]:
         """State and phase of the latest run of each job, for those that have one."""
-        ids, newest = self._list(job_ids), dict[int, tuple[int, State, Phase]]()
-        for name, phase in (("newest_ended", int(Phase.PREPARING)), ("newest_live", "r.phase")):
-            runs = self.queries[name].strip().rstrip(";")
-            text = f"SELECT r.job_id, r.id, r.state, {phase} FROM ({runs}) AS r"  # noqa: S608
-            for job_id, run_id, state, reached in await self.read(self._statement(text), ids):
-                if job_id not in newest or run_id > newest[job_id][0]:
-                    newest[job_id] = (run_id, State(state), Phase(reached))
-        return {job_id: (state, reached) for job_id, (_, state, reached) in newest.items()}
+        ids, found, newest = self._list(job_ids), dict[int, tuple[State, Phase]](), dict[int, int]()
+        for job_id, *ends in await self._get("newest_ends", ids):
+            newest[job_id], state = max((end or 0, state) for end, state in zip(ends, _ENDS, strict=True))
+            if newest[job_id]:
+                found[job_id] = (state, Phase.PREPARING)
+        for job_id, run_id, number, phase in await self._get("live_states", ids):
+            if run_id > newest.get(job_id, 0):
+                found[job_id] = (State(number), Phase(phase))
+        return found
 
     async def _load_said(self, latest: LatestRun, job_ids: Sequence[int]) -> dict[int, str | None]:
         if not job_ids:

@@ -7,17 +7,35 @@ SELECT {run_columns_live} FROM live WHERE id IN (
 
 -- newest_ended --
 -- Of each job, the newest run that was neither skipped nor coalesced, nor a task of another.
-SELECT {run_columns_history} FROM history WHERE id IN (
+-- Apart from the rows that are then read: else PostgreSQL looks for each newest one twice.
+WITH newest AS MATERIALIZED (
   SELECT (SELECT max(newest) FROM (
     SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = {succeeded} AND h.parent_id IS NULL) AS newest
     UNION ALL SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = {failed} AND h.parent_id IS NULL)
     UNION ALL SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = {timed_out} AND h.parent_id IS NULL)
-    UNION ALL SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = {cancelled} AND h.parent_id IS NULL)) AS ends)
-  FROM {ids} AS j);
+    UNION ALL SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = {cancelled} AND h.parent_id IS NULL)) AS ends) AS id
+  FROM {ids} AS j)
+SELECT {run_columns_history} FROM history WHERE id IN (SELECT id FROM newest);
+
+-- newest_ends --
+-- The same, but only the newest of each end, which an index has.
+SELECT j.value,
+  (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = {succeeded} AND h.parent_id IS NULL),
+  (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = {failed} AND h.parent_id IS NULL),
+  (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = {timed_out} AND h.parent_id IS NULL),
+  (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = {cancelled} AND h.parent_id IS NULL)
+FROM {ids} AS j;
+
+-- live_states --
+SELECT job_id, id, state, phase FROM live WHERE gate IN {ids}
+UNION ALL SELECT job_id, id, state, phase FROM live WHERE gate IS NULL AND job_id IN {ids} AND parent_id IS NULL
+ORDER BY 2;
 
 -- last_successes --
-SELECT job_id, finished_at FROM history WHERE id IN (
-  SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = {succeeded} AND h.parent_id IS NULL) FROM {ids} AS j);
+WITH newest AS MATERIALIZED (
+  SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = {succeeded} AND h.parent_id IS NULL) AS id
+  FROM {ids} AS j)
+SELECT job_id, finished_at FROM history WHERE id IN (SELECT id FROM newest);
 
 -- names_of_jobs --
 SELECT id, name FROM jobs WHERE id IN {ids};

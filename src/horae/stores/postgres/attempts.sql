@@ -3,8 +3,10 @@ SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h
 FROM unnest($1::bigint[]) AS j(job_id);
 
 -- load_held [finish] --
+-- `+r.state`, here and where else runs are named by id: an index of running ones must not come to mind. Where few ran when
+-- the tables were looked at last, it seems the shortest way, and goes by all that run, holding each against all ids.
 SELECT r.id, r.attempt, r.lost, j.policy, r.cancel, r.trigger_id, r.job_id, r.note, {root}
-FROM live r JOIN jobs j ON j.id = r.job_id WHERE r.id = ANY($1::bigint[]) AND r.state = {running};
+FROM live r JOIN jobs j ON j.id = r.job_id WHERE r.id = ANY($1::bigint[]) AND +r.state = {running};
 
 -- claim --
 -- Many wants of nodes with the same labels, in one statement: the best runs of each kind and open queue by the partial
@@ -19,6 +21,8 @@ FROM live r JOIN jobs j ON j.id = r.job_id WHERE r.id = ANY($1::bigint[]) AND r.
 -- the server counts them for this session, how many runs were locked for nothing, and how far each line has come (`far`).
 -- Agents of an organisation (core.members) have what waits in its own queues, and nothing else.
 -- A node that stands by ($18) has only what is pinned to it, and kinds that the active one cannot do.
+-- Where each kind is wanted by one node, and no more was found than fits, all of it is given, and nobody puts it in order or
+-- deals it out (`plain`): so it is of a busy node, for a fifth of the time of the server.
 -- How far lines had come when this process last told ($19 …) is written down beside it.
 -- Of runs that demand more than a slot, those go with the others that are granted ($23, core.policy.grants): where no more
 -- of a demand wait than may start, by terms that are known, and nobody has used its keys ($24) since these were looked at.
@@ -97,11 +101,16 @@ WITH c AS MATERIALIZED (
     SELECT id, kind, pin, priority, queue, pass, due_at FROM live
     WHERE id = ANY(ARRAY(SELECT id FROM head WHERE demand IN (SELECT demand FROM free)))
       AND state = {blocked} AND reason = 'limit' FOR UPDATE SKIP LOCKED) AS q JOIN u ON u.id = q.queue
+), plain AS MATERIALIZED (
+  SELECT (SELECT count(DISTINCT kind) = count(*) FROM w) AND NOT EXISTS (
+    SELECT 1 FROM k JOIN (SELECT kind, count(*) AS runs FROM found GROUP BY kind) AS f USING (kind) WHERE runs > room) AS is_plain
 ), best AS MATERIALIZED (
-  SELECT id, kind, pin, nth FROM (
+  SELECT id, kind, pin, 1::bigint AS nth FROM found WHERE (SELECT is_plain FROM plain)
+  UNION ALL SELECT id, kind, pin, nth FROM (
     SELECT id, kind, pin, row_number() OVER (PARTITION BY kind, pin ORDER BY rank DESC, since, queue, pass, id) AS nth,
       row_number() OVER (PARTITION BY kind ORDER BY rank DESC, since, queue, pass, id) AS place
-    FROM (SELECT *, max(due_at) OVER (PARTITION BY kind, queue, rank ORDER BY pass, id) AS since FROM found) AS o) AS f
+    FROM (SELECT *, max(due_at) OVER (PARTITION BY kind, queue, rank ORDER BY pass, id) AS since
+          FROM found WHERE NOT (SELECT is_plain FROM plain)) AS o) AS f
   JOIN k USING (kind) WHERE place <= room
 ), line AS MATERIALIZED (
   SELECT name, session FROM nodes
@@ -110,14 +119,18 @@ WITH c AS MATERIALIZED (
   SELECT number FROM w WHERE session IS NOT NULL AND EXISTS (SELECT 1 FROM best WHERE best.kind = w.kind)
     AND (node, session) NOT IN (SELECT name, session FROM line)
 ), slot AS MATERIALIZED (
-  SELECT number, node, kind, nth FROM (SELECT * FROM w WHERE number NOT IN (SELECT number FROM late)) AS w
+  SELECT number, node, kind, nth FROM (
+    SELECT * FROM w WHERE number NOT IN (SELECT number FROM late) AND NOT (SELECT is_plain FROM plain)) AS w
   CROSS JOIN LATERAL generate_series(1, LEAST(room, (SELECT count(*) FROM best))) AS s(nth)
 ), given AS MATERIALIZED (
-  SELECT b.id, s.number FROM best b JOIN slot s ON s.node = b.pin AND s.kind = b.kind AND s.nth = b.nth
+  SELECT b.id, w.number FROM best b JOIN w USING (kind)
+  WHERE (SELECT is_plain FROM plain) AND w.number NOT IN (SELECT number FROM late)
+  UNION ALL SELECT b.id, s.number FROM best b JOIN slot s ON s.node = b.pin AND s.kind = b.kind AND s.nth = b.nth
+  WHERE NOT (SELECT is_plain FROM plain)
   UNION ALL SELECT b.id, s.number FROM best b JOIN (
     SELECT number, kind, row_number() OVER (PARTITION BY kind ORDER BY nth, number) AS place FROM slot
     WHERE (node, kind, nth) NOT IN (SELECT pin, kind, nth FROM best WHERE pin IS NOT NULL)) AS s
-  ON s.kind = b.kind AND s.place = b.nth WHERE b.pin IS NULL
+  ON s.kind = b.kind AND s.place = b.nth WHERE b.pin IS NULL AND NOT (SELECT is_plain FROM plain)
 ), claimed AS (
 UPDATE live r SET state = {running}, attempt = attempt + 1, fence = GREATEST(fence + 1, $2), node = w.node, reason = '',
   start_by = NULL, started_at = (SELECT now FROM c), phase = w.phase,
@@ -128,8 +141,12 @@ RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, 
   r.queue, r.priority, r.pass, {root} AS root
 ), far AS (
   SELECT kind, queue, priority, max(pass) AS pass, count(*) FILTER (WHERE demand IS NULL) AS runs,
-    max(ARRAY[pass, id]) FILTER (WHERE demand IS NULL) AS place
+    max(pass) FILTER (WHERE demand IS NULL) AS last
   FROM claimed WHERE pin IS NULL GROUP BY kind, queue, priority
+), place AS (
+  SELECT kind, queue, priority, far.pass, runs, last, max(id) AS id
+  FROM far LEFT JOIN (SELECT kind, queue, priority, pass AS last, id FROM claimed WHERE pin IS NULL AND demand IS NULL) AS l
+  USING (kind, queue, priority, last) GROUP BY kind, queue, priority, far.pass, runs, last
 ), begun AS MATERIALIZED (
   SELECT demand, count(*) AS runs, array_agg(id) AS ids FROM head WHERE id IN (SELECT id FROM given) GROUP BY demand
 ), moved AS (
@@ -160,7 +177,8 @@ UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_order')) 
               ORDER BY r.demand LIMIT 1) FROM d WHERE d.id IS NOT NULL
     ) SELECT id FROM d WHERE id <> ALL($26) AND id NOT IN (SELECT demand FROM free)
       AND (id NOT IN (SELECT demand FROM g) OR id IN (SELECT demand FROM head)) LIMIT 1) END,
-  (SELECT json_agg(json_build_array(kind, queue, priority, pass, runs, place)) FROM far)::text,
+  (SELECT json_agg(json_build_array(kind, queue, priority, pass, runs, CASE WHEN last IS NOT NULL THEN ARRAY[last, id] END))
+   FROM place)::text,
   (SELECT json_object_agg(key, ready_at) FROM moved)::text,
   (SELECT json_agg(json_build_array(demand, ids, (SELECT count(*) FROM live r WHERE r.state = {running} AND r.demand = begun.demand)))
    FROM begun)::text,
@@ -227,7 +245,7 @@ GROUP BY k.kind, q.pin, q.needs;
 -- set_phases [finish] --
 UPDATE live r SET phase = x.phase
 FROM unnest($1::bigint[], $2::int[], $3::smallint[]) AS x(id, fence, phase)
-WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
+WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND +r.state = {running}
   AND ($4::bigint IS NULL OR $4 = (SELECT n.session FROM nodes n WHERE n.name = r.node));
 
 -- finish --
@@ -246,7 +264,7 @@ WITH c AS (
               $6::text::int[], $7::text[], $8::text[], $9::text[], $10::text[])
     AS t(id, fence, state, started_at, finished_at, exit_code, reason, message, result, output)
 ), d AS (
-  DELETE FROM live r USING x WHERE r.id = ANY(ARRAY(SELECT id FROM x)) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
+  DELETE FROM live r USING x WHERE r.id = ANY(ARRAY(SELECT id FROM x)) AND r.id = x.id AND r.fence = x.fence AND +r.state = {running}
   RETURNING r.id, r.job_id, r.trigger_id, r.due_at, r.created_at,
     CASE WHEN r.kind = 'watched' THEN x.started_at ELSE LEAST(GREATEST(x.started_at, r.started_at), (SELECT now FROM c)) END
       AS started_at,
@@ -302,7 +320,7 @@ WITH c AS (
     attempt = r.attempt - CASE WHEN x.begun OR (x.waits AND NOT x.is_told) THEN 0 ELSE 1 END, phase = 1,
     note = CASE WHEN x.begun OR x.is_told THEN NULL ELSE x.message END,
     awaits = CASE WHEN x.is_told THEN NULL ELSE x.awaits END
-  FROM x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
+  FROM x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND +r.state = {running}
   RETURNING r.id, r.attempt + CASE WHEN x.is_told THEN 1 ELSE 0 END AS attempt, r.fence, r.node, x.state, x.reason,
     LEAST(GREATEST(x.started_at, r.started_at), (SELECT now FROM c)) AS started_at,
     CASE WHEN x.finished_at < x.started_at THEN (SELECT now FROM c) ELSE

@@ -104,7 +104,7 @@ WITH w AS (
     $2::text, node, $4::text, NULL, NULL, data, parent_id, task, followed
   FROM w
 ), a AS (
-  UPDATE live SET cancel = true, reason = $2::text, cancel_note = NULLIF($4::text, '') WHERE id = ANY($1::bigint[]) AND state = {running} RETURNING id, node
+  UPDATE live SET cancel = true, reason = $2::text, cancel_note = NULLIF($4::text, '') WHERE id = ANY($1::bigint[]) AND +state = {running} RETURNING id, node
 ), m AS (
   UPDATE live SET cancel = true, reason = $2::text, cancel_note = NULLIF($4::text, ''), eligible_at = NULL
   WHERE id = ANY($1::bigint[]) AND state = {blocked} AND (reason = 'children' OR cancel) RETURNING id, job_id

@@ -20,7 +20,7 @@ WITH x AS (
 ), u AS (
   UPDATE live r SET state = {blocked}, reason = CASE WHEN cancel THEN r.reason ELSE 'children' END, phase = 1, node = NULL,
     eligible_at = CASE WHEN cancel THEN NULL ELSE x.until_at END
-  FROM x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
+  FROM x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND +r.state = {running}
   RETURNING r.id, r.job_id, r.cancel, r.reason
 ), f AS (
   INSERT INTO flows (run_id, job_id, version, document, adopted)

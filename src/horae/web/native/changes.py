@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from msgspec import convert
 
 from horae import schemas
 from horae.core import model
-from horae.core.fields import Fields, fields_of, kind_of, read_labels, type_words
+from horae.core.fields import Fields, read_labels
 from horae.core.roles import Permission
 from horae.errors import Error
 from horae.service import Services
@@ -17,18 +16,13 @@ from horae.service.jobs.many import MAX_JOBS, Changed, Deed, pausing, resuming, 
 from horae.service.jobs.orders import Asker
 from horae.web import http
 from horae.web.native.bodies import read_fields
+from horae.web.native.chosen import read_chosen, read_states
 
 PAUSE_EXAMPLE = {"where": {"owner": "ann"}, "dry_run": True}
 TAG_EXAMPLE = {"jobs": [7, 8], "add": ["nightly"]}
 STATES = {state.word: state for state in model.State}
 _TEXTS = ("q", "name", "named", "owner", "kind", "tag", "queue")
 _FIELDS = ("jobs", "where", "dry_run")
-
-
-class _Asked(NamedTuple):
-    ids: list[int]
-    where: model.JobFilter | None
-    is_dry: bool
 
 
 class Changes:
@@ -67,7 +61,8 @@ class Changes:
         fields = read_fields(await request.document(), *_FIELDS, *more)
         who = http.principal(request)
         asker = Asker(who.name, who.org, is_bound=not who.is_local)
-        asked, deed = _read(fields, who.org if asker.is_bound else None), read(fields)
+        org = who.org if asker.is_bound else None
+        asked, deed = read_chosen(fields, "jobs", MAX_JOBS, lambda where: _read_where(where, org)), read(fields)
         fields.problems.raise_any()
         ids = asked.ids if asked.where is None else await self._jobs.many.find(asked.where)
         done = await (self._jobs.many.plan if asked.is_dry else self._jobs.many.change)(ids, deed, asker)
@@ -87,42 +82,13 @@ def _read_tags(fields: Fields) -> Deed:
     return tagging(add, remove)
 
 
-def _read(fields: Fields, org: int | None) -> _Asked:
-    if "where" in fields.values and "jobs" in fields.values:
-        fields.fault("where", "E_FIELD_CONFLICT", "jobs are named one by one already", "keep one of them")
-    elif "where" not in fields.values:
-        fields.require("jobs", "which jobs? give their ids as jobs, or where")
-    ids = fields.items("jobs", MAX_JOBS, "jobs", least=1)
-    for number, job_id in enumerate(ids):
-        if type(job_id) is not int or not 1 <= job_id <= model.LARGEST_ID:
-            fields.problems.add(
-                f"jobs[{number}]", "E_TYPE", *type_words("must be a whole number, the id of a job", job_id)
-            )
-    where = _read_where(fields, org) if "where" in fields.values else None
-    return _Asked(list(dict.fromkeys(it for it in ids if type(it) is int)), where, bool(fields.flag("dry_run")))
-
-
-def _read_where(fields: Fields, org: int | None) -> model.JobFilter | None:
-    inner = fields_of(fields.values["where"], "where", fields.problems, "must be an object")
-    if inner is None:
-        return None
-    inner.refuse_others(frozenset({*_TEXTS, "paused", "state"}))
-    text = {name: inner.text(name) for name in _TEXTS}
-    paused = inner.flag("paused") if "paused" in inner.values else None
-    states = _read_states(inner) if "state" in inner.values else ()
+def _read_where(fields: Fields, org: int | None) -> model.JobFilter:
+    fields.refuse_others(frozenset({*_TEXTS, "paused", "state"}))
+    text = {name: fields.text(name) for name in _TEXTS}
+    paused = fields.flag("paused") if "paused" in fields.values else None
+    states = read_states(fields, STATES)
     latest = model.LatestRun.of(states) if states else None
     return model.JobFilter(
         org, text["owner"], text["name"], text["named"], text["q"], kind=text["kind"], tag=text["tag"],
         queue=text["queue"], paused=paused, latest=latest,
     )  # fmt: skip
-
-
-def _read_states(fields: Fields) -> list[model.State]:
-    """Return the states in which the latest run may be."""
-    words = fields.items("state", len(STATES), "states", least=1)
-    for word in words:
-        if type(word) is not str or word not in STATES:
-            got = repr(word[:60]) if isinstance(word, str) else kind_of(word)
-            fields.fault("state", "E_ENUM", f"one of {', '.join(STATES)}, got {got}")
-            return []
-    return [STATES[word] for word in words]

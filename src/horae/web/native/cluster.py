@@ -92,8 +92,11 @@ class Cluster:
         return http.reply(200, render.handlers(told))
 
     async def list_segments(self, request: http.Request) -> http.Answer:
-        owned = sorted((await self._insight.segments()).items())
-        return http.reply(200, schemas.SegmentPage([schemas.Segment(n, owner, term) for n, (owner, term) in owned]))
+        """With how much there is to schedule of each."""
+        owned, loads = sorted((await self._insight.segments()).items()), await self._insight.segment_loads()
+        return http.reply(
+            200, schemas.SegmentPage([schemas.Segment(n, owner, term, *loads[n]) for n, (owner, term) in owned])
+        )
 
     async def leader(self, request: http.Request) -> http.Answer:
         """The one who gives segments to schedulers, and takes them from those that are gone."""

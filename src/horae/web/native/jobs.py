@@ -17,7 +17,7 @@ from horae.service import Services
 from horae.service.jobs.submitting import Outcome, Planned
 from horae.web import http, params, render
 from horae.web.native.bodies import read_plain_run, read_run
-from horae.web.native.many import SLICE, Intake, Many, Pieces, cut, in_pieces, is_list
+from horae.web.native.many import SLICE, Arriving, Coming, Intake, Many, Pieces, cut, in_pieces, is_list
 from horae.web.openapi import LINES
 
 JOB_EXAMPLE = {
@@ -92,18 +92,19 @@ class Jobs:
         ]  # fmt: skip
 
     async def submit(self, request: http.Request) -> http.Answer:
-        """One job document, or up to 10,000 as `{"jobs": […]}`, as a JSON array, or as NDJSON, in at most 32 MiB. What
-        is wrong with any of them refuses all. Up to 1,000 are made together or not at all; more are made a thousand at
-        a time: should that break off, those before stay made, and a repeat with the same Idempotency-Key goes on from
-        there. One whose key exists already replaces that job; with such a one, each job of its thousand stands for
-        itself. What was read from here is taken as it is: what Horae made (ids, versions, moments) is ignored where it
-        is as Horae made it, and refused where it was changed."""
-        async with self._intake.body(request) as body:
-            many = cut(request, body, "jobs") if len(body) > WHOLE or is_list(request, body) else None
-            read = await _read_drafts(many) if many else specs.parse_jobs(request.parse(body))
+        """One job document, or up to 10,000 as `{"jobs": […]}`, as a JSON array, or as NDJSON, in at most 32 MiB. They
+        are read while they arrive, and none is made before all are: what is wrong with any of them refuses all. Up to
+        1,000 are made together or not at all; more are made a thousand at a time: should that break off, those before
+        stay made, and a repeat with the same Idempotency-Key goes on from there. One whose key exists already replaces
+        that job; with such a one, each job of its thousand stands for itself. What was read from here is taken as it
+        is: what Horae made (ids, versions, moments) is ignored where it is as Horae made it, and refused where it was
+        changed."""
+        with self._intake.arriving(request) as arriving:
+            many = _listed(request, arriving, await arriving.first())
+            read = await _read_drafts(many) if many else specs.parse_jobs(request.parse(arriving.whole or b""))
             drafts = self._put_in_place(read, request.header(DIRECTORY))
             who = http.principal(request)
-            idempotency = request.idempotency(body)
+            idempotency = arriving.idempotency()
             if request.args["dry_run"]:
                 return http.reply(200, self._render_plan(await self._jobs.plan(drafts, owner=who.name, org=who.org)))
             done = await self._jobs.submit(drafts, owner=who.name, org=who.org, idempotency=idempotency)
@@ -226,7 +227,14 @@ def _etag(job: model.Job) -> tuple[bytes, bytes]:
     return b"etag", b'"%d"' % job.version
 
 
-async def _read_drafts(many: Many) -> list[specs.Draft]:
+def _listed(request: http.Request, arriving: Arriving, first: bytes) -> Many | Coming | None:
+    """Return the jobs of a list; None where the body is a document that is read in one go."""
+    if arriving.whole is None:
+        return arriving.items(first, "jobs")
+    return cut(request, first, "jobs") if len(first) > WHOLE or is_list(request, first) else None
+
+
+async def _read_drafts(many: Many | Coming) -> list[specs.Draft]:
     reader = specs.JobReader()
     async for path, item in many.read():
         reader.read(item, path)

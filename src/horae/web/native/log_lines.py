@@ -10,7 +10,7 @@ from horae.core.roles import Permission
 from horae.errors import Invalid, NotFound
 from horae.schemas import views
 from horae.service import Services
-from horae.service.lines import Line
+from horae.service.lines import SCANNED, Line
 from horae.web import http, params
 from horae.web.streams import FileStream, Streams
 
@@ -22,6 +22,7 @@ _PLACE = (
                   model.LARGEST_ID, 0),
     params.number("line", "The number of that line: the `next_line` of an answer.", 1, model.LARGEST_ID, 1),
 )  # fmt: skip
+_LOOK = params.number("limit", "How many bytes to look at, about.", 1, SCANNED, SCANNED)
 _MATCHES = (
     params.text("q", "The text, in whatever case.", 1000),
     *_PLACE,
@@ -40,7 +41,7 @@ class LogLines:
         log = "/v1/runs/{run_id}/log"
         return [
             http.Operation("GET", f"{log}/index", self.index, "runs", "Find the lines of a log", "LogIndex",
-                           params=_PLACE, needs=Permission.LOGS),
+                           params=(*_PLACE, _LOOK), needs=Permission.LOGS),
             http.Operation("GET", f"{log}/matches", self.match, "runs", "Find the lines of a log that hold a text",
                            "LogMatches", params=_MATCHES, needs=Permission.LOGS),
             http.Operation("GET", f"{log}/file", self.download, "runs", "Download the log of a run",
@@ -49,9 +50,10 @@ class LogLines:
         ]  # fmt: skip
 
     async def index(self, request: http.Request) -> http.Answer:
-        """Looks at 16 MiB: go on until `is_end`. A block begins every 64 KiB or so, at a line."""
+        """Looks at 16 MiB, unless at less: go on until `is_end`. A block begins every 64 KiB or so, at a line."""
         args, run_id = request.args, request.path_id("run_id")
-        run, attempt, found = await self._insight.index_log(run_id, args["attempt"], args["offset"], args["line"])
+        place = args["attempt"], args["offset"], args["line"], args["limit"]
+        run, attempt, found = await self._insight.index_log(run_id, *place)
         shown = views.LogIndex(
             attempt, run.state.word, [views.LogBlock(*block) for block in found.blocks],
             [_line(head) for head in found.heads], found.first_error and _line(found.first_error),

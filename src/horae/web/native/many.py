@@ -3,23 +3,27 @@
 What must stay true:
 - Other requests are answered meanwhile: the whole is only cut into its items, and those are read, and answered, a slice
   at a time.
-- Memory is bounded: by the size of a body, and by how many large ones are read at once.
+- Memory is bounded: by the size of a body, or, of one that is read as it arrives, by what its items come to; and by how
+  many large ones are read at once.
 - A body that cannot be cut is refused as a whole; what is wrong with an item is for the caller to judge.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from horae.core.definitions import Idempotency
 from horae.core.work.specs import MAX_JOBS
-from horae.errors import Error, Invalid, Limited, Malformed, TooLarge
+from horae.errors import Error, Invalid, Limited, TooLarge
 from horae.web import documents, http
+from horae.web.native.cutting import Array, Cutter, Lines, unreadable
 from horae.web.openapi import LINES
 
 MAX_ITEMS = MAX_JOBS
@@ -52,13 +56,114 @@ class Many(NamedTuple):
         number = 0
         async for texts in self.slices():
             for text in texts:
-                try:
-                    if len(text) > documents.MAX_BYTES:
-                        raise TooLarge(f"one of {self.name} has at most {documents.MAX_BYTES} bytes, got {len(text)}")
-                    yield f"{self.name}[{number}]", documents.read_json(text)
-                except Error as error:
-                    yield f"{self.name}[{number}]", error
+                yield _item(self.name, number, text)
                 number += 1
+
+
+def _item(name: str, number: int, text: bytes) -> tuple[str, Any]:
+    """Return the path and the value of an item; an Error where it cannot be read."""
+    path = f"{name}[{number}]"
+    if len(text) > documents.MAX_BYTES:
+        return path, TooLarge(f"one of {name} has at most {documents.MAX_BYTES} bytes, got {len(text)}")
+    try:
+        return path, documents.read_json(text)
+    except Error as error:
+        return path, error
+
+
+class Arriving:
+    """A body that may be large: an ordinary one is read whole, of another the rest is read while it arrives."""
+
+    def __init__(self, request: http.Request, *, is_large: bool) -> None:
+        self.whole: bytes | None = None  # all of it, if that is no more than an ordinary body has
+        self._request = request
+        self._is_large = is_large
+        self._size = 0
+        self._is_over = False
+
+    async def first(self) -> bytes:
+        """Return what an ordinary body may have, and the little that came with it: mostly, all of it."""
+        if not self._is_large:
+            self.whole = await self._request.read()
+            return self.whole
+        self._deadline = asyncio.get_running_loop().time() + SECONDS
+        self._digest = hashlib.sha256(_act_of(self._request).encode("utf-8", "surrogatepass") + b"\n")
+        _refuse_beyond(self._request.header(b"content-length") or "")
+        begun = bytearray()
+        while not self._is_over and len(begun) <= http.BODY_LIMIT:
+            begun += await self._piece()
+        if self._is_over and len(begun) <= http.BODY_LIMIT:
+            self.whole = bytes(begun)
+        return bytes(begun)
+
+    def items(self, first: bytes, name: str) -> Coming:
+        """Return the items of a long list: what came first, and all that is still to come."""
+        if is_lines(self._request):
+            return Coming(self, first, Lines(name), name, is_lines=True)
+        if not (_is_json(self._request) and (is_list(self._request, first) or _ENVELOPE.match(first))):
+            self._request.parse(first)  # says what it is too large for
+        return Coming(self, first, Array(name), name, is_lines=False)
+
+    async def rest(self) -> AsyncIterator[bytes]:
+        while not self._is_over:
+            yield await self._piece()
+
+    def idempotency(self) -> Idempotency | None:
+        """Return the client's promise, if it made one, once all has arrived."""
+        if self.whole is not None:
+            return self._request.idempotency(self.whole)
+        key = self._request.idempotency_key()
+        if key is None:
+            return None
+        scope = f"{http.principal(self._request).scope} {_act_of(self._request)}"
+        return Idempotency(scope, key, self._digest.hexdigest())
+
+    async def _piece(self) -> bytes:
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._request.receive()
+        except TimeoutError:
+            raise http.Unfinished(f"the body did not arrive within {SECONDS:g} s") from None
+        if message["type"] == "http.disconnect":
+            raise http.Gone
+        piece: bytes = message["body"]
+        self._size += len(piece)
+        self._is_over = not message.get("more_body")
+        _refuse_beyond(str(self._size))
+        self._digest.update(piece)
+        return piece
+
+
+class Coming:
+    """The items of a long body, cut out of it while it arrives."""
+
+    def __init__(self, arriving: Arriving, first: bytes, cutter: Cutter, name: str, *, is_lines: bool) -> None:
+        self.is_lines = is_lines
+        self._arriving = arriving
+        self._first = first
+        self._cutter = cutter
+        self._name = name
+
+    async def read(self) -> AsyncIterator[tuple[str, Any]]:
+        """As Many.read. Each is read before the next piece is asked for."""
+        number = 0
+        async for texts in self._texts():
+            for text in texts:
+                if number == MAX_ITEMS:
+                    raise _too_many(self._name, "more")
+                if number % SLICE == SLICE - 1:
+                    await asyncio.sleep(0)
+                yield _item(self._name, number, text)
+                number += 1
+        if not number:
+            raise _none(self._name)
+
+    async def _texts(self) -> AsyncIterator[Iterator[bytes]]:
+        first, self._first = self._first, b""
+        yield self._cutter.cut(first)
+        async for piece in self._arriving.rest():
+            yield self._cutter.cut(piece)
+        yield self._cutter.rest()
 
 
 class Intake:
@@ -70,19 +175,44 @@ class Intake:
     @asynccontextmanager
     async def body(self, request: http.Request) -> AsyncIterator[bytes]:
         """Read a body; a large one keeps its place until the request is answered."""
+        with self._place(request) as is_large:
+            yield await request.read(MANY_BYTES, SECONDS if is_large else None)
+
+    @contextmanager
+    def arriving(self, request: http.Request) -> Iterator[Arriving]:
+        """As `body`, of one that is read as it arrives."""
+        with self._place(request) as is_large:
+            yield Arriving(request, is_large=is_large)
+
+    @contextmanager
+    def _place(self, request: http.Request) -> Iterator[bool]:
+        """Keep a place among the large ones, for a body that is large, or may be."""
         length = request.header(b"content-length") or ""
         is_large = not (length.isascii() and length.isdigit() and int(length[:20]) <= http.BODY_LIMIT)
         if is_large and self._large >= LARGE_AT_ONCE:
             raise Limited(f"{self._large} large bodies are being read, and that is the limit", hint="try again")
         self._large += is_large
         try:
-            yield await request.read(MANY_BYTES, SECONDS if is_large else None)
+            yield is_large
         finally:
             self._large -= is_large
 
 
+def _act_of(request: http.Request) -> str:
+    return f"{request.scope['method']} {request.scope['path']}"
+
+
+def _refuse_beyond(size: str) -> None:
+    if size.isascii() and size.isdigit() and int(size[:20]) > MANY_BYTES:
+        raise TooLarge(f"the body has at most {MANY_BYTES} bytes, got {size[:20]}")
+
+
 def is_lines(request: http.Request) -> bool:
     return (request.header(b"content-type") or "").lower().partition(";")[0].strip() in LINES
+
+
+def _is_json(request: http.Request) -> bool:
+    return (request.header(b"content-type") or "").lower().startswith("application/json")
 
 
 def is_list(request: http.Request, body: bytes) -> bool:
@@ -94,7 +224,7 @@ def cut(request: http.Request, body: bytes, name: str) -> Many | None:
     """Cut a body into its items; None when it is not a list of them, or not JSON at all."""
     if is_lines(request):
         return _counted(Many([line for line in body.split(b"\n") if line.strip()], True, name))
-    if not (request.header(b"content-type") or "").lower().startswith("application/json"):
+    if not _is_json(request):
         return None
     inner: bytes | memoryview = body
     match = _ENVELOPE.match(body)
@@ -120,17 +250,24 @@ def _unreadable(body: bytes, name: str) -> Error:
             return error
         others = ", ".join(repr(key[:60]) for key in found if key != name) if isinstance(found, dict) else ""
         return Invalid(f"{name} stands alone here, got {others or 'something else'}", code="E_UNKNOWN_FIELD")
-    hint = f'send a JSON array, {{"{name}": […]}} with nothing beside it, or a line for each ({LINES[0]})'
-    return Malformed("the body is not JSON that can be read", code="E_JSON_SYNTAX", hint=hint)
+    return unreadable(name)
 
 
 def _counted(many: Many) -> Many:
     if not many.items:
-        raise Invalid("must have at least one item", code="E_EMPTY", path=many.name)
+        raise _none(many.name)
     if len(many.items) > MAX_ITEMS:
-        message = f"at most {MAX_ITEMS} {many.name} per request, got {len(many.items)}"
-        raise Invalid(message, code="E_LIMIT", path=many.name, hint="send them in several requests")
+        raise _too_many(many.name, str(len(many.items)))
     return many
+
+
+def _none(name: str) -> Error:
+    return Invalid("must have at least one item", code="E_EMPTY", path=name)
+
+
+def _too_many(name: str, got: str) -> Error:
+    message = f"at most {MAX_ITEMS} {name} per request, got {got}"
+    return Invalid(message, code="E_LIMIT", path=name, hint="send them in several requests")
 
 
 class Pieces:

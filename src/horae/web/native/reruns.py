@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType, convert
 
 from horae import schemas
 from horae.core import model
-from horae.core.fields import Fields, fields_of, kind_of, type_words
+from horae.core.fields import Fields
 from horae.core.roles import Permission
 from horae.errors import Error
 from horae.schemas import views
@@ -17,6 +17,7 @@ from horae.service.jobs.orders import Asker
 from horae.service.jobs.reruns import MAX_RUNS, Answered
 from horae.web import http, params, render
 from horae.web.native.bodies import read_fields, read_job_name, read_moment
+from horae.web.native.chosen import read_chosen, read_states
 
 RERUN_EXAMPLE = {"where": {"state": ["failed"], "due_from": "2027-03-28T00:00:00Z"}}
 CANCEL_EXAMPLE = {"where": {"state": ["queued"], "owner": "ann"}, "dry_run": True}
@@ -73,10 +74,9 @@ class Reruns:
         self, fields: Fields, asker: Asker, states: Mapping[str, model.State], unless_said: tuple[model.State, ...]
     ) -> tuple[list[int], bool]:
         """Return which runs are meant, and whether that is all that is asked."""
-        ids, where = _read_ids(fields), _read_where(fields, states, unless_said)
-        is_dry = bool(fields.flag("dry_run"))
+        asked = read_chosen(fields, "runs", MAX_RUNS, lambda where: _read_where(where, states, unless_said))
         fields.problems.raise_any()
-        return ids if where is None else await self._find(where, asker), is_dry
+        return asked.ids if asked.where is None else await self._find(asked.where, asker), asked.is_dry
 
     async def _names(self, found: Sequence[Answered]) -> Mapping[int, str]:
         runs = [each.answer for each in found if isinstance(each.answer, model.Run)]
@@ -108,49 +108,14 @@ def _shown(
     return it.run_id, render.run(it.answer, names.get(it.answer.job_id)), UNSET
 
 
-def _read_ids(fields: Fields) -> list[int]:
-    if "where" in fields.values and "runs" in fields.values:
-        fields.fault("where", "E_FIELD_CONFLICT", "runs are named one by one already", "keep one of them")
-    elif "where" not in fields.values:
-        fields.require("runs", "which runs? give their ids as runs, or where")
-    ids = fields.items("runs", MAX_RUNS, "runs", least=1)
-    for number, run_id in enumerate(ids):
-        if type(run_id) is not int or not 1 <= run_id <= model.LARGEST_ID:
-            fields.problems.add(
-                f"runs[{number}]", "E_TYPE", *type_words("must be a whole number, the id of a run", run_id)
-            )
-    return list(dict.fromkeys(run_id for run_id in ids if type(run_id) is int))
-
-
-def _read_where(
-    fields: Fields, states: Mapping[str, model.State], unless_said: tuple[model.State, ...]
-) -> model.Json | None:
-    if "where" not in fields.values:
-        return None
-    inner = fields_of(fields.values["where"], "where", fields.problems, "must be an object")
-    if inner is None:
-        return None
-    inner.refuse_others(_WHERE)
-    job = read_job_name(inner) if "job" in inner.values else None
-    if "queue" in inner.values and states is ENDED:
-        inner.fault("queue", "E_FIELD_CONFLICT", "runs that have ended are in no queue",
-                    "leave queue out, and say which by job, owner or name")  # fmt: skip
+def _read_where(fields: Fields, states: Mapping[str, model.State], unless_said: tuple[model.State, ...]) -> model.Json:
+    fields.refuse_others(_WHERE)
+    job = read_job_name(fields) if "job" in fields.values else None
+    if "queue" in fields.values and states is ENDED:
+        fields.fault("queue", "E_FIELD_CONFLICT", "runs that have ended are in no queue",
+                     "leave queue out, and say which by job, owner or name")  # fmt: skip
     return {
-        "job": job, "state": _read_states(inner, states, unless_said), "node": inner.text("node"),
-        "owner": inner.text("owner"), "name": inner.text("name"), "queue": inner.text("queue"),
-        "due_from": read_moment(inner, "due_from"), "due_until": read_moment(inner, "due_until"),
+        "job": job, "state": read_states(fields, states) or unless_said, "node": fields.text("node"),
+        "owner": fields.text("owner"), "name": fields.text("name"), "queue": fields.text("queue"),
+        "due_from": read_moment(fields, "due_from"), "due_until": read_moment(fields, "due_until"),
     }  # fmt: skip
-
-
-def _read_states(
-    fields: Fields, states: Mapping[str, model.State], unless_said: tuple[model.State, ...]
-) -> tuple[model.State, ...]:
-    if "state" not in fields.values:
-        return unless_said
-    words = fields.items("state", len(states), "states", least=1)
-    for word in words:
-        if type(word) is not str or word not in states:
-            got = repr(word[:60]) if isinstance(word, str) else kind_of(word)
-            fields.fault("state", "E_ENUM", f"one of {', '.join(states)}, got {got}")
-            return unless_said
-    return tuple(states[word] for word in words) or unless_said

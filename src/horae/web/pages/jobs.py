@@ -65,7 +65,9 @@ _ASKED = (
     _choice("state", "How their latest run stands.", tuple(STATES)),
     _choice("sort", "In which order.", tuple(SORTS)),
     params.number("page", "Which page.", 1, 100_000, 1),
-)
+    params.identities("only", "Only these jobs, whatever else is asked: so a page looks at some of its rows again.",
+                      SHOWN),
+)  # fmt: skip
 
 
 class Row(NamedTuple):
@@ -99,13 +101,20 @@ class JobsPage:
         )  # fmt: skip
 
     async def _find(self, request: http.Request) -> Found:
-        asked = request.args
+        asked, org = request.args, http.principal(request).bound_to
+        if asked["only"]:
+            return await self._these(asked["only"], org)
         where = JobFilter(
-            http.principal(request).bound_to, asked["owner"], words=asked["q"], kind=asked["kind"],
+            org, asked["owner"], words=asked["q"], kind=asked["kind"],
             tag=asked["tag"], queue=asked["queue"],
             paused=None if asked["is"] is None else asked["is"] == "paused", latest=_latest(asked["state"]),
         )  # fmt: skip
         return await self._jobs.search(where, SORTS[asked["sort"] or "newest"], (asked["page"] - 1) * SHOWN, SHOWN)
+
+    async def _these(self, ids: Sequence[int], org: int | None) -> Found:
+        jobs = await self._jobs.get_many(ids)
+        known = [job for job in jobs if job.deleted_at is None and (org is None or job.org == org)]
+        return Found(known, len(known))
 
     async def _rows(self, jobs: list[Job]) -> list[Row]:
         """Each of these is one read for all jobs of the page."""
@@ -136,5 +145,6 @@ def _where(asked: dict[str, Any]) -> dict[str, Any]:
 
 def _address(asked: dict[str, Any], changed: dict[str, Any]) -> str:
     """Return the address of this list, changed in some way."""
-    wanted = {name: value for name, value in {**asked, "page": 1, **changed}.items() if value not in (None, "", 1)}
+    asked = {**asked, "page": 1, "only": (), **changed}
+    wanted = {name: value for name, value in asked.items() if value not in (None, "", 1, ())}
     return f"/jobs?{urlencode(wanted)}" if wanted else "/jobs"

@@ -195,10 +195,11 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals.update(themes=THEMES, densities=DENSITIES)
+    made.globals.update(themes=THEMES, densities=DENSITIES, say=words)
     for each in (
         words.span, words.took, words.away, words.clock, words.day, words.ticks, words.progress, words.share,
         words.plain, words.mark, words.count, words.fates_words, words.fates_bars, words.dated,
+        words.cells,
     ):  # fmt: skip
         made.filters[each.__name__] = each
     return made

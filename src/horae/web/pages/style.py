@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from horae.core.roles import Permission
 from horae.web import http
+from horae.web.pages.samples import samples
 from horae.web.pages.shell import HTML, Shell
 from horae.web.pages.words import MARKS
 
@@ -20,4 +21,4 @@ class StylePage:
         ]
 
     async def show(self, request: http.Request) -> http.Answer:
-        return self._shell.page(request, "style.html", states=list(MARKS))
+        return self._shell.page(request, "style.html", states=list(MARKS), **samples())

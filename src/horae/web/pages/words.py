@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -9,6 +10,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from jinja2 import pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from horae import schemas
@@ -22,6 +25,7 @@ MARKS = {
     "succeeded": "✓", "failed": "✗", "timed_out": "◷", "running": "●", "queued": "○", "blocked": "◌", "cancelled": "■",
     "skipped": "↷", "coalesced": "↪",
 }  # fmt: skip
+_NONE = Markup('<span class="none">–</span>')
 _SMALL = ("skipped", "coalesced", "cancelled")  # nothing came of it
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -100,6 +104,40 @@ def mark(state: str) -> str:
     return MARKS.get(state, "·")
 
 
+# What follows is said hundreds of times on a page: a macro of a template takes several times as long.
+
+
+def badge(state: str, reason: str = "") -> Markup:
+    """Return a state as a mark and a word, with what it is for."""
+    shown = f'<span class="state {escape(state)}"><i aria-hidden="true">{mark(state)}</i>{escape(plain(state))}</span>'
+    why = f' <span class="why">{escape(plain(reason))}</span>' if reason else ""
+    return Markup(shown + why)  # noqa: S704  escaped
+
+
+@pass_context
+def when(context: Context, moment: str | None) -> Markup:
+    """Return how far a moment is, with the moment behind it, in the zone of whoever looks."""
+    if not moment:
+        return _NONE
+    said, there = away(moment, context["at"]), clock(moment, context["look"].zone)
+    return Markup(f'<time datetime="{escape(moment)}" data-away title="{there}">{said}</time>')  # noqa: S704  escaped
+
+
+@pass_context
+def moment(context: Context, text: str | None) -> Markup:
+    """Return a moment, with how far it is behind it."""
+    if not text:
+        return _NONE
+    said, far = clock(text, context["look"].zone), away(text, context["at"])
+    return Markup(f'<time datetime="{escape(text)}" title="{far}">{said}</time>')  # noqa: S704  escaped
+
+
+def cells(rows: Sequence[Sequence[object]]) -> Markup:
+    """Return rows of the table that is behind a chart."""
+    said = ("".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) for row in rows)
+    return Markup("".join(f"<tr>{row}</tr>" for row in said))  # noqa: S704  escaped
+
+
 def fates_words(states: Sequence[str]) -> str:
     """Return what a row of small bars shows: 28 succeeded, 2 failed."""
     counted = Counter(states)
@@ -110,13 +148,13 @@ def fates_bars(states: Sequence[str], width: int) -> Markup:
     """Return the same as shapes, the newest at the right end. A page has thousands: a template takes ten times as
     long."""
     first = width - len(states)
-    return Markup("").join(_fate_bar(state, first + place) for place, state in enumerate(states))
+    return Markup("".join([_fate_bar(state, first + place) for place, state in enumerate(states)]))  # noqa: S704
 
 
 @lru_cache(maxsize=1024)
-def _fate_bar(state: str, place: int) -> Markup:
+def _fate_bar(state: str, place: int) -> str:
     top, height = (8, 12) if state == "succeeded" else (14, 6) if state in _SMALL else (0, 20)
-    return Markup('<rect class="{}" x="{}" width="4" y="{}" height="{}"/>').format(state, place * 5, top, height)
+    return f'<rect class="{escape(state)}" x="{place * 5}" width="4" y="{top}" height="{height}"/>'
 
 
 def count(number: float) -> str:

@@ -6,11 +6,10 @@ A form has what most jobs are changed in; the rest of a job stays as it is.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
-from horae import schemas
 from horae.core.model import Policy
 from horae.core.roles import Permission
 from horae.core.time import moments
@@ -21,6 +20,7 @@ from horae.ports import deeds
 from horae.service import Services
 from horae.web import http, params, render
 from horae.web.pages.drawings import draw
+from horae.web.pages.job_form import MOST_STEPS, form_of
 from horae.web.pages.shell import HTML, Shell
 
 # What somebody may begin with who writes a job.
@@ -107,29 +107,7 @@ class WritingPages:
     async def edit(self, request: http.Request) -> http.Answer:
         job = render.job(await self._jobs.get(request.path_id("job_id")))
         text = written(render.plain(job)) if request.args["as"] else ""
-        return self._shell.page(request, "job_edit.html", job=job, text=text, form=form_of(job))
-
-
-class Form(NamedTuple):
-    """What of a job a form can change; None where it cannot."""
-
-    command: str | None
-    schedule: str | None
-    zone: str
-
-
-def form_of(job: schemas.Job) -> Form:
-    """A form has room for one command and one trigger that follows the clock."""
-    steps = job.spec.get("steps", ())
-    command = str(steps[0]["run"]) if len(steps) == 1 and "run" in steps[0] else None
-    when = job.triggers[0].schedule if job.triggers else {}
-    has_room = len(job.triggers) < 2 and (not when or "cron" in when or _is_rate(when))
-    text = f"every {when['every']}" if "every" in when else str(when.get("cron", ""))
-    return Form(command, text if has_room else None, str(when.get("timezone", "UTC")))
-
-
-def _is_rate(schedule: dict[str, Any]) -> bool:
-    return "every" in schedule and schedule.get("mode", "rate") == "rate"
+        return self._shell.page(request, "job_edit.html", job=job, text=text, form=form_of(job), most_steps=MOST_STEPS)
 
 
 def written(job: Any) -> str:

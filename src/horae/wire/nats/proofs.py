@@ -1,4 +1,8 @@
-"""Proof of having a token, without showing it: a code of what was said, under the hash that the server keeps."""
+"""Proof of having a token, without showing it: a code of what was said, under the hash that the server keeps.
+
+What must stay true: whoever has that hash could prove as much. So it is never sent as it is: not that of the token by
+which an agent comes in, and not that of the credential which it makes itself by joining.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +45,13 @@ def proof_header(token: HashedToken, message: bytes) -> str:
 def read_proof(header: str | None, message: bytes) -> Proof | None:
     found = _PROOF.fullmatch(header or "")
     return Proof(int(found[1]), found[2], message) if found else None
+
+
+def veiled(hash: str, token_hash: str, line: str, key: str) -> str:
+    """Return the hash of a new credential as only those can read it who know that of the token; veiled again, it is
+    what it was. `line` and `key` are of one hello."""
+    veil = hmac.digest(token_hash.encode(), b"\n".join((b"credential", line.encode(), key.encode())), "sha256")
+    return bytes(one ^ other for one, other in zip(bytes.fromhex(hash), veil, strict=True)).hex()
 
 
 def to_prove(line: str, key: str, frame: bytes) -> bytes:

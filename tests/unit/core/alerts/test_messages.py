@@ -119,7 +119,7 @@ def test_what_is_told_again_says_so() -> None:
     assert found["title"] == "r: still: job a (1) failed 3 times"
 
 
-def test_what_users_write_stays_text() -> None:
+def test_S53_what_users_write_stays_text() -> None:
     evil = "a\r\nBcc: all@example.org <http://x|y> [z](http://x) *b* <!channel>"
     message = compose(RULE, group(0, 0), [alert(name=evil)], 5)
     assert subject_of(message).isprintable()

@@ -2,7 +2,8 @@
 const CODES = /\u001b\[([0-9;]*)m|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|\u001b\[[0-9;?]*[ -/]*[@-~]|\u001b./g;
 // Signs that are not seen, or that turn the order of others around, are shown by their number.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
-const LONGEST = 4000;
+const LONGEST = 4000; // characters of a line that are shown,
+const MOST_PARTS = 300; // and elements that these become: what is neither text nor a terminal's colours has thousands
 
 export function clean(text) {
   const whole = text.endsWith("\r") ? text.slice(0, -1) : text;
@@ -30,13 +31,14 @@ function styled(classes, codes) {
   }
 }
 
-// Appends text; what is looked for stands out, and what cannot be seen is named.
-function put(place, text, wanted) {
+// Appends text; what is looked for stands out, and what cannot be seen is named, as long as parts are left.
+function put(place, text, wanted, parts) {
   let at = 0;
   const low = wanted ? text.toLowerCase() : "";
   const write = (part, target) => {
     let begin = 0;
     for (const { 0: sign, index } of part.matchAll(UNSEEN)) {
+      if ((parts.left -= 1) < 0) break;
       target.append(part.slice(begin, index));
       const odd = document.createElement("span");
       odd.className = "odd";
@@ -44,9 +46,9 @@ function put(place, text, wanted) {
       target.append(odd);
       begin = index + 1;
     }
-    target.append(part.slice(begin));
+    target.append(part.slice(begin).replace(UNSEEN, "\ufffd"));
   };
-  for (let hit = wanted ? low.indexOf(wanted) : -1; hit >= 0; hit = low.indexOf(wanted, at)) {
+  for (let hit = wanted ? low.indexOf(wanted) : -1; hit >= 0 && (parts.left -= 1) >= 0; hit = low.indexOf(wanted, at)) {
     write(text.slice(at, hit), place);
     const mark = document.createElement("mark");
     write(text.slice(hit, hit + wanted.length), mark);
@@ -60,21 +62,24 @@ export function draw(place, text, wanted) {
   const line = clean(text);
   const shown = line.length > LONGEST ? line.slice(0, LONGEST) : line;
   const classes = new Map();
+  const parts = { left: MOST_PARTS };
   let at = 0;
   const piece = (part) => {
     if (!part) return;
-    if (!classes.size) return put(place, part, wanted);
+    if (!classes.size) return put(place, part, wanted, parts);
+    parts.left -= 1;
     const span = document.createElement("span");
     span.className = [...classes.values()].join(" ");
-    put(span, part, wanted);
+    put(span, part, wanted, parts);
     place.append(span);
   };
   for (const found of shown.matchAll(CODES)) {
+    if (parts.left <= 0) break;
     piece(shown.slice(at, found.index));
     if (found[1] !== undefined) styled(classes, found[1]);
     at = found.index + found[0].length;
   }
-  piece(shown.slice(at));
+  piece(shown.slice(at).replace(CODES, ""));
   if (line.length > LONGEST) {
     const more = document.createElement("span");
     more.className = "odd";

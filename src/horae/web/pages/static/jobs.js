@@ -1,6 +1,7 @@
 // The list of jobs: found as one types, chosen by the row, changed together.
 import { get, post } from "./api.js";
 import { byId, later, reachScrolled } from "./dom.js";
+import { keepRows } from "./rows.js";
 import { toast } from "./toasts.js";
 import { count } from "./words.js";
 
@@ -34,6 +35,7 @@ async function look(push) {
     byId("jobs").replaceWith(found.getElementById("jobs"));
     history[push ? "pushState" : "replaceState"](null, "", address);
     everything = undefined;
+    byId("news").hidden = true;
     reachScrolled();
     begin();
   } catch (problem) {
@@ -169,3 +171,4 @@ bulk?.addEventListener("click", async ({ target }) => {
 });
 
 begin();
+keepRows(() => look(false));

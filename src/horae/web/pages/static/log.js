@@ -16,11 +16,15 @@ const TALLEST = 10_000_000; // pixels: browsers have an end
 const KEPT = 60; // blocks in memory
 const AROUND = 10; // lines drawn beyond what is seen
 const MOST_HITS = 1000;
+const MOST_HEADS = 1000; // steps that can be folded and gone to
+const FIRST_LOOK = 256 * 1024; // bytes in which lines are looked for at first, so that the first ones are soon there,
+const MOST_LOOK = 16 * 1024 * 1024; // and at most
 
 const log = { blocks: [], heads: [], error: null, offset: 0, line: 1, size: 0, lines: 0, state: byId("run").dataset.state };
 const texts = new Map(); // first line of a block → its lines, the last used last
 const reading = new Map();
 let sections = []; // {first, last, title, isFolded}
+let sectionAt = new Map(); // by the first line
 let pieces = []; // what is shown: {row, line, count}
 let rows = 0;
 let target = 0; // the line that the address names
@@ -28,15 +32,27 @@ let hits = [];
 let hit = -1;
 let wanted = "";
 let isFollowing = false;
+let isPlaced = false; // where one comes to is shown, or somebody has begun to read elsewhere
 let rowHeight = 24;
 
 // ── where lines lie ──
 
+// The last one of a sorted list for which something holds.
+function lastOf(list, holds) {
+  let [low, high] = [0, list.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (holds(list[middle])) low = middle + 1;
+    else high = middle;
+  }
+  return list[low - 1];
+}
+
 async function index() {
   let isEnd = false;
   const mine = attempt;
-  while (!isEnd) {
-    const found = await get(`/v1/runs/${run}/log/index?offset=${log.offset}&line=${log.line}${which}`);
+  for (let limit = FIRST_LOOK; !isEnd; limit = Math.min(4 * limit, MOST_LOOK)) {
+    const found = await get(`/v1/runs/${run}/log/index?offset=${log.offset}&line=${log.line}&limit=${limit}${which}`);
     if (mine !== attempt) return;
     for (const block of found.blocks) {
       const last = log.blocks.at(-1);
@@ -45,14 +61,16 @@ async function index() {
       else if (!last || block.offset - last.offset >= 32768 || block.line - last.line > 2000) log.blocks.push(block);
       else texts.delete(last.line);
     }
-    log.heads.push(...found.heads.filter((head) => head.line > (log.heads.at(-1)?.line ?? 0)));
+    const heads = found.heads.filter((head) => head.line > (log.heads.at(-1)?.line ?? 0));
+    log.heads.push(...heads.slice(0, MOST_HEADS - log.heads.length));
     log.error ??= found.first_error;
     Object.assign(log, { offset: found.next_offset, line: found.next_line, state: found.state });
     isEnd = found.is_end;
-    if (isEnd) log.size = found.size;
-    log.lines = isEnd && found.size === found.next_offset ? found.next_line - 1 : found.next_line;
+    log.size = found.size ?? found.next_offset; // as far as it is known
+    log.lines = log.size > found.next_offset ? found.next_line : found.next_line - 1;
     if (log.blocks.length) texts.delete(log.blocks.at(-1).line);
     layOut();
+    place(isEnd);
   }
 }
 
@@ -64,6 +82,7 @@ function layOut() {
   sections = begins.map((head, number) => ({
     first: head.line, last: (begins[number + 1]?.line ?? log.lines + 1) - 1, title: head.text.replaceAll("──", "").trim(), isFolded: folded.has(head.line),
   }));
+  sectionAt = new Map(sections.map((one) => [one.first, one]));
   if (byId("steps").options.length !== sections.length + 1) {
     byId("steps").replaceChildren(make("option", { value: "", textContent: "Steps…" }), ...sections.map((one) => make("option", { value: one.first, textContent: one.title.slice(0, 80) })));
   }
@@ -86,22 +105,23 @@ function layOut() {
   byId("quiet").hidden = rows > 0;
   rowHeight = Math.max(14, parseFloat(getComputedStyle(box).lineHeight) || 24);
   byId("height").style.height = `${Math.min(TALLEST, rows * rowHeight)}px`;
+  if (isFollowing) box.scrollTop = box.scrollHeight;
   show();
 }
 
 function lineAt(row) {
-  const piece = pieces.findLast((one) => one.row <= row);
+  const piece = lastOf(pieces, (one) => one.row <= row);
   return piece ? piece.line + row - piece.row : 1;
 }
 
 function rowOf(line) {
-  const piece = pieces.findLast((one) => one.line <= line);
+  const piece = lastOf(pieces, (one) => one.line <= line);
   return piece ? piece.row + Math.min(line - piece.line, piece.count - 1) : 0;
 }
 
 // ── what they say ──
 
-const blockOf = (line) => log.blocks.findLast((block) => block.line <= line);
+const blockOf = (line) => lastOf(log.blocks, (block) => block.line <= line);
 
 async function read(block) {
   const next = log.blocks[log.blocks.indexOf(block) + 1];
@@ -132,7 +152,7 @@ const scale = () => Math.max(1, (rows * rowHeight - box.clientHeight) / Math.max
 function drawRow(row) {
   const line = lineAt(row);
   const text = textOf(line);
-  const section = sections.find((one) => one.first === line);
+  const section = sectionAt.get(line);
   const number = make("a", { href: `#L${line}`, className: "no", textContent: line });
   const said = make("span", { className: "said" });
   const made = make("div", { className: "line" }, number, said);
@@ -182,12 +202,25 @@ function setFollowing(value) {
   if (value) box.scrollTop = box.scrollHeight;
 }
 
+const lineOfAddress = () => Number(/^#L([1-9][0-9]{0,12})$/.exec(location.hash)?.[1] ?? 0);
+
 function goToAddress() {
-  const named = /^#L([1-9][0-9]{0,12})$/.exec(location.hash);
-  if (!named) return false;
-  goTo(Math.min(Number(named[1]), Math.max(1, log.lines)));
+  if (!lineOfAddress()) return;
+  goTo(Math.min(lineOfAddress(), Math.max(1, log.lines)));
   byId("log").scrollIntoView({ block: "nearest" });
-  return true;
+}
+
+// Where one comes to: the line that the address names, else the first error of what failed, else the end of what goes
+// on; as soon as it is known where that is.
+function place(isWhole) {
+  const isLive = ["queued", "blocked", "running"].includes(log.state);
+  if (isPlaced) return;
+  if (lineOfAddress()) {
+    if (!isWhole && log.lines < lineOfAddress()) return;
+    goToAddress();
+  } else if (isLive) setFollowing(true);
+  else if (log.error && ["failed", "timed_out"].includes(log.state)) goTo(log.error.line);
+  isPlaced = isWhole || isFollowing || target > 0;
 }
 
 // ── looking for text ──
@@ -230,13 +263,14 @@ function step(by) {
 
 // ── hands ──
 
+for (const kind of ["wheel", "pointerdown", "keydown"]) box.addEventListener(kind, () => { isPlaced = true; }, { passive: true });
 box.addEventListener("scroll", () => {
   if (isFollowing && box.scrollHeight - box.scrollTop - box.clientHeight > 60) setFollowing(false);
   show();
 });
 box.addEventListener("click", ({ target: place }) => {
   const first = Number(place.dataset?.fold);
-  const section = sections.find((one) => one.first === first);
+  const section = sectionAt.get(first);
   if (!section) return;
   section.isFolded = !section.isFolded;
   layOut();
@@ -269,7 +303,6 @@ let growing;
 export async function grow() {
   growing ??= index().finally(() => { growing = undefined; });
   await growing;
-  if (isFollowing) box.scrollTop = box.scrollHeight;
 }
 
 // ── tried again ──
@@ -307,15 +340,10 @@ byId("newer").addEventListener("click", ({ target: button }) => turnTo(Number(bu
 
 async function begin() {
   try {
-    await index();
+    await grow();
   } catch (problem) {
     byId("quiet").textContent = problem.detail ?? "The log cannot be read.";
-    return;
   }
-  if (goToAddress()) return;
-  const isOver = !["queued", "blocked", "running"].includes(log.state);
-  if (!isOver) setFollowing(true);
-  else if (log.error && ["failed", "timed_out"].includes(log.state)) goTo(log.error.line);
 }
 
 document.addEventListener("horae-log", ({ detail }) => hear(detail.attempt));

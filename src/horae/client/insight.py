@@ -1,4 +1,4 @@
-"""Calls for explanations (see calls.py, which has them too)."""
+"""The calls that look behind what happens, and ahead: explanations and the forecast."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from horae.client.wire import to_address
 
 if TYPE_CHECKING:
     from horae.schemas.explanations import Explanation
+    from horae.schemas.forecasts import Forecast
 
 
 def explain_run(run_id: int) -> Call[Explanation]:
@@ -26,3 +27,12 @@ def explain_job(job_id: int, *, at: str | None = None) -> Call[Explanation]:
 def explain_trigger(trigger_id: int, *, at: str | None = None) -> Call[Explanation]:
     """The same of one trigger."""
     return get(to_address(f"/v1/explain/triggers/{trigger_id}", {"at": at}), has="sentences")
+
+
+def forecast(
+    hours: float = 24, *, start_at: str | None = None, by: str | None = None, limit: int | None = None
+) -> Call[Forecast]:
+    """Which runs the next hours will see, how many at once, how late, and where places run out. `by` is job, queue or
+    owner."""
+    asked = {"hours": f"{hours:.6f}", "from": start_at, "by": by, "limit": limit}
+    return get(to_address("/v1/forecast", asked), has="buckets")

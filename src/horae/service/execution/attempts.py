@@ -1,6 +1,6 @@
 """Attempts: given to agents, taken back with a result, decided upon.
 
-This is the Link of an agent in the same process, and what a session calls for agents elsewhere (rpc.agents).
+Links call this: that of an agent in the same process (local_link), and sessions of agents elsewhere (rpc.agents).
 An agent reports what it saw; whether a failed run is tried again is decided here, from the job's policy.
 """
 
@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
-from secrets import token_hex
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import structlog
 
 from horae.core.definitions import Receipt
-from horae.core.model import SECOND, Job, Moment, Node, NodeState, Phase, Reason, Run, State
+from horae.core.model import SECOND, Job, Node, Reason, Run, State
 from horae.core.policy.demands import Offer
 from horae.core.runs import lifecycle, traces
 from horae.core.runs.calls import Calls
-from horae.core.runs.holdings import Fenced, Holding
-from horae.core.runs.orders import Assignment, Finished, Held, Order, Result, Waiting, Want
-from horae.core.runs.waits import goes_on_at, in_words
+from horae.core.runs.holdings import Fenced
+from horae.core.runs.orders import Assignment, Finished, Order, Result, Waiting, Want
 from horae.core.signs import Beat, Sign
-from horae.core.waits import Wait
-from horae.core.work import policies
 from horae.core.work.kinds import WRITERS
 from horae.errors import ConfigError, Invalid, Superseded, Unavailable
 from horae.ports.clock import Clock
@@ -35,8 +31,9 @@ from horae.ports.store.cluster import Nodes
 from horae.ports.store.limits import Limits
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.vault import Settings
-from horae.ports.transport import Queue, Topic
+from horae.ports.transport import Queue
 from horae.service.batching import Coalescer
+from horae.service.execution.books import DOUBTFUL, Books, those_in_doubt
 from horae.service.jobs.callbacks import RunKeys
 from horae.service.metrics import Metrics
 from horae.service.policy.starting import Starting
@@ -44,17 +41,12 @@ from horae.service.preparation import Preparation, PreparationStore
 from horae.service.results import make_plain
 from horae.service.secrets.named import Secrets, reading
 from horae.service.secrets.sealing import Sealing, may_be_sealed, unopened
-from horae.service.workflows.beside import Beside
 from horae.service.workflows.calls import Callers
 
 log = structlog.get_logger(__name__)
+ANY_FENCE = 0  # of an agent that does not tell under which it holds a run
 CLAIMED_TOGETHER = 2000  # runs that one statement claims at most, unless one agent alone has more room
 FINISHED_TOGETHER = 2000  # and finishes, unless one batch alone is larger
-CONVINCING_BEATS = 2  # in a row that must find the books different
-REFUSED_WAIT = 5 * SECOND  # of a run for which an agent had less free than was believed
-ANY_FENCE = 0  # of an agent that does not tell under which it holds a run
-LINK_TOPICS: tuple[Topic, ...] = ("runs", "cancel")  # that wake an agent
-DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED, State.BLOCKED)  # the run may not be over
 
 
 class ExecutionStore(Attempts, Limits, Nodes, PreparationStore, Settings, StoreClock, Protocol):
@@ -266,10 +258,10 @@ class Execution:
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """End attempts or send them round again; return the run ids whose fence was current."""
-        doubtful = [r.run_id for r in _doubtful(results)]
+        doubtful = [r.run_id for r in those_in_doubt(results)]
         held = {h.run_id: h for h in await self._store.load_held(doubtful)} if doubtful else {}
         # A retry waits by the store's clock: that of another machine may be anywhere.
-        books = _Books(await self._store.now() if held else 0, () if doubtful else results)
+        books = Books(await self._store.now() if held else 0, () if doubtful else results)
         for result in results if doubtful else ():
             if result.state not in DOUBTFUL:
                 books.final.append(result)
@@ -278,7 +270,7 @@ class Execution:
         await self._make_calls(books)
         return await self._write(books, len(results))
 
-    async def _make_calls(self, books: _Books) -> None:
+    async def _make_calls(self, books: Books) -> None:
         callers = {w.result.run_id: w.result for w in books.waiting if w.wait is not None and w.wait.calls}
         if callers:
             assert self._callers is not None, "whoever runs handlers serves their calls"
@@ -307,14 +299,14 @@ class Execution:
         held = await self._store.load_held(list(lost)) if lost else []
         if not held:
             return 0
-        books = _Books(await self._store.now(), loss_wait=wait)
+        books = Books(await self._store.now(), loss_wait=wait)
         for h in held:
             fence, node = lost[h.run_id]
             message = lifecycle.lost_words(why or f"its agent {node} died", h.progress)
             books.judge(Result(h.run_id, fence, State.FAILED, Reason.LOST, message=message), h)
         return len(await self._write(books, len(held)))
 
-    async def _write(self, books: _Books, count: int) -> set[int]:
+    async def _write(self, books: Books, count: int) -> set[int]:
         finished = await self._finishes.add(books)
         self._starting.note_ended(finished.accepted)
         metrics = self._metrics
@@ -342,9 +334,9 @@ class Execution:
             await self._after_failures(failing)
         return finished.accepted
 
-    async def _finish_all(self, every: list[_Books]) -> list[Finished]:
+    async def _finish_all(self, every: list[Books]) -> list[Finished]:
         """Those of many agents in one go; but of one run only one word at a time, whoever says it."""
-        together: list[_Books] = []
+        together: list[Books] = []
         seen: set[int] = set()
         for books in every:
             if not seen.isdisjoint(books.run_ids):
@@ -387,91 +379,8 @@ def _sum(one: Finished, other: Finished) -> Finished:
     )  # fmt: skip
 
 
-def _doubtful(results: Sequence[Result]) -> list[Result]:
-    return [r for r in results if r.state is not State.SUCCEEDED and r.state in DOUBTFUL]
-
-
 def _room(offer: Offer) -> int:
     return sum(offer.room.values())
-
-
-class _Books:
-    """What a batch of attempts comes to: runs that end, and runs that are tried again."""
-
-    def __init__(self, now: Moment, final: Sequence[Result] = (), loss_wait: float = 0.0) -> None:
-        """`loss_wait`: seconds before what was lost may begin again."""
-        self.now = now
-        self._after_loss = now + round(loss_wait * SECOND) if loss_wait else None
-        self.final = list(final)
-        self.waiting: list[Waiting] = []
-        self.jobs: dict[int, int] = {}  # run → job, of those judged
-        self.roots: dict[int, int] = {}  # run → the one at the top, of tasks among them
-        self.calls: Mapping[int, Calls] = NO_CALLS  # what they call
-        self.breakers: set[int] = set()  # runs of jobs that pause themselves when they fail too often
-
-    @cached_property
-    def run_ids(self) -> set[int]:
-        """Asked once all are judged."""
-        return {result.run_id for result in self.final} | {waiting.result.run_id for waiting in self.waiting}
-
-    def unlucky(self, accepted: Collection[int]) -> Iterator[Result]:
-        """Attempts that failed, ran out of time or were lost, whether or not their run is tried again."""
-        results = (*self.final, *(waiting.result for waiting in self.waiting if waiting.begun))
-        return (each for each in _doubtful(results) if each.run_id in accepted)
-
-    def failing(self, accepted: Collection[int]) -> set[int]:
-        """Return the jobs of runs that failed for good, of those that want it to have consequences."""
-        failed = (State.FAILED, State.TIMED_OUT)
-        ended = (each.run_id for each in self.final if each.run_id in self.breakers and each.state in failed)
-        return {self.jobs[run_id] for run_id in ended if run_id in accepted}
-
-    def judge(self, result: Result, held: Held) -> None:
-        """Decide about an attempt that did not succeed."""
-        self.jobs[result.run_id] = held.job_id
-        if held.root is not None:
-            self.roots[result.run_id] = held.root
-        if "pause_after_failures" in held.policy:
-            self.breakers.add(result.run_id)
-        if result.state is State.BLOCKED and result.wait is not None:
-            self._judge_wait(result, result.wait, held)
-        elif result.state is State.QUEUED or result.reason == Reason.LOST:
-            self._judge_loss(result, held)
-        else:
-            self._judge_failure(result, held)
-
-    def _judge_loss(self, result: Result, held: Held) -> None:
-        """A run for which its agent had less free than it asks for was not lost: it has not begun. It is not given out
-        at once again: should they go on to differ about what is free, they do so in peace."""
-        is_refused = result.state is State.QUEUED and result.reason == Reason.LIMIT
-        reason, losses = (Reason.LIMIT, 0) if is_refused else (Reason.LOST, held.lost + 1)
-        verdict = lifecycle.after_loss(lost=losses, cancel_requested=held.cancel_requested)
-        lost = replace(result, state=State.FAILED, reason=reason, finished_at=result.finished_at or self.now)
-        if verdict.state is not State.QUEUED:
-            self.final.append(replace(lost, state=verdict.state, reason=verdict.reason))
-        elif is_refused:
-            self.waiting.append(Waiting(lost, self.now + REFUSED_WAIT, begun=False))
-        else:
-            self.waiting.append(Waiting(lost, self._after_loss, lost=True))
-
-    def _judge_wait(self, result: Result, wait: Wait, held: Held) -> None:
-        """One that is not over. What it waits for may have come already: the store sees that."""
-        waits = replace(result, reason=wait.reason, finished_at=result.finished_at or self.now)
-        if held.cancel_requested:
-            self.final.append(replace(waits, state=State.CANCELLED, reason=Reason.REQUESTED, wait=None))
-            return
-        waits.message = in_words(wait, self.now)
-        self.waiting.append(Waiting(waits, goes_on_at(wait, self.now), begun=False, wait=wait))
-
-    def _judge_failure(self, result: Result, held: Held) -> None:
-        verdict = lifecycle.after_failure(
-            policies.policy_from_text(held.policy), state=result.state, reason=result.reason, attempt=held.attempt,
-            lost=held.lost, run_id=result.run_id, final=result.final or held.cancel_requested,
-            retry_after=result.retry_after,
-        )  # fmt: skip
-        if verdict.state is State.BLOCKED:
-            self.waiting.append(Waiting(result, self.now + round(verdict.wait_seconds * SECOND)))
-        else:
-            self.final.append(result)
 
 
 def _log_failure(result: Result, root: int | None, installation: str) -> None:
@@ -480,123 +389,3 @@ def _log_failure(result: Result, root: int | None, installation: str) -> None:
         "attempt.failed", run_id=result.run_id, trace_id=traces.trace_id(root or result.run_id, installation),
         state=result.state.word, reason=str(result.reason), message=result.message,
     )  # fmt: skip
-
-
-class LocalLink:
-    """The Link of an agent that lives in this process, or whose frames arrive in it.
-
-    `place` is the node whose directory holds the output of its runs, and is noted with them. Who `may_stand_by` takes
-    only what is pinned to it, unless it is the active node (see Store.claim).
-    """
-
-    def __init__(
-        self, execution: Execution, store: ExecutionStore, queue: Queue, *, place: str = "", may_stand_by: bool = False
-    ) -> None:
-        self._execution = execution
-        self._store = store
-        self._place = place
-        self._may_stand_by = may_stand_by
-        self._watches = {topic: queue.watch(topic) for topic in LINK_TOPICS}
-        self._node: Node | None = None
-        self.beside = Beside()
-        self.line = token_hex(16)
-        self.session: int | None = None  # of our line; None before there is one, and then whoever comes is welcome
-        self._is_joining = False  # a registration is under way, or broke off: whether it happened, nobody knows
-        self._differed = 0  # beats in a row after which the books differed from what the agent holds
-
-    async def hello(self, node: Node, held: Collection[Fenced] = ()) -> None:
-        """Registered first: from then on no claim of an earlier line or life can come, and what is held is all there
-        is to take back."""
-        self._node = node
-        self._is_joining = True
-        self.session = await self._store.register_node(node, session=self.session, line=self.line)
-        await self._execution.reap(node.name, keep={*held, *self.beside.attempts}, session=self.session)
-        self._is_joining = False
-
-    async def take_up(self, node: Node) -> None:
-        self._node = node
-
-    def resume(self, node: Node, session: int) -> None:
-        """Go on with a node that has joined through another link; with session 0, one that is not there yet."""
-        self._node, self.session = node, session
-
-    async def claim(self, room: Mapping[str, int], free: Mapping[str, int] | None = None) -> list[Assignment]:
-        session = self.session
-        try:
-            return await self._execution.claim(self._me, room, session, free=free, may_stand_by=self._may_stand_by)
-        except Superseded as error:
-            if session == self.session:
-                raise
-            raise Unavailable("this node has registered anew since it asked") from error
-
-    def may_start_new(self, order: Order) -> bool:
-        """Return whether this node may have the run of an order as it is made."""
-        return self.session is not None and not self._may_stand_by and self._execution.may_start_new(order)
-
-    async def start_new(self, order: Order) -> tuple[Receipt | None, list[Assignment] | None]:
-        """As Execution.start_new, for this node."""
-        assert self.session is not None, "may_start_new comes first"
-        return await self._execution.start_new(order, self._me, self.session)
-
-    async def finish(self, results: Sequence[Result]) -> set[int]:
-        return await self._execution.finish([self._placed(result) for result in results] if self._place else results)
-
-    async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
-        await self._store.set_phases(phases, session=self.session)
-
-    async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
-        """What the store cannot write is left out: it is no more than a word on the way."""
-        try:
-            await self._store.note_progress(notes, session=self.session)
-        except Invalid:
-            for note in notes if len(notes) > 1 else ():
-                await self.note_progress([note])
-
-    def _placed(self, result: Result) -> Result:
-        """What others wrote says itself where it lies."""
-        return (
-            result
-            if result.output is None or ":" in result.output
-            else replace(result, output=f"{self._place}:{result.output}")
-        )
-
-    async def beat(self, busy: int, held: Holding | None = None, free: Mapping[str, int] | None = None) -> Beat | None:
-        """One beat after which the books differ says little: a claim or a result may be under way. Two in a row do.
-        Who has not joined must do that first, under whatever session we have by now."""
-        if self._is_joining:
-            return None
-        held = held and self.beside.added_to(held)
-        answer = await self._execution.beat(Sign(self._me.name, busy, self.session, held, free))
-        if answer is None or (held is not None and not answer.differs):
-            self._differed = 0
-        elif answer.differs:
-            self._differed += 1
-            if self._differed >= CONVINCING_BEATS:
-                self._differed = 0
-                log.warning("books.differ", node=self._me.name, held=held.size if held else 0)
-                return replace(answer, in_doubt=True)
-        return answer
-
-    async def note_ailment(self, ailment: str) -> None:
-        await self._store.note_ailment(self._me.name, ailment, session=self.session)
-
-    async def wait(self, topic: Topic, seconds: float) -> bool:
-        return await self._watches[topic].wait(seconds)
-
-    async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
-        return await self._store.load_previous(job_ids)
-
-    async def disown(self, held: Collection[Fenced]) -> set[Fenced]:
-        async with self.beside.claiming:
-            keep = {*held, *self.beside.attempts}
-            ours = await self._execution.reap(self._me.name, keep=keep, session=self.session)
-        runs = {run_id for run_id, _ in ours}
-        return {one for one in held if one not in ours and (one[1] != ANY_FENCE or one[0] not in runs)}
-
-    async def goodbye(self) -> None:
-        await self._store.retire_node(self._me.name, NodeState.GONE, session=self.session)
-
-    @property
-    def _me(self) -> Node:
-        assert self._node is not None, "hello comes first"
-        return self._node
