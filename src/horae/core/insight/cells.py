@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise, repeat
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise, repeat
 from math import ceil
 from typing import NamedTuple
 
-from horae.core.insight.arrivals import HOUR, Series, Stretch, Window, series_of, share_key
+from horae.core.insight.arrivals import HOUR, Series, Stretch, Window, clock_of, even_series, series_of
 from horae.core.insight.baselines import Expected
-from horae.core.insight.load import POINTS, SHARE, Grid, Kernel, kernel_of
+from horae.core.insight.load import POINTS, SHARE, Grid, kernel_of
 from horae.core.insight.planned import (
     LENGTHS,
+    SPREAD_PARTS,
     SPREADS,
-    UNKNOWN_LENGTH,
     Columns,
     Durations,
     Follower,
@@ -35,30 +35,33 @@ from horae.core.insight.planned import (
 )
 from horae.core.model import SECOND, Moment, Overlap
 
+FROM_UNKNOWN = (1, *LENGTHS)  # µs, between classes: the first is that of which nothing is known
 DEEPEST = 10  # jobs that come one after another
+SECONDS_BITS = 40  # of the second of a moment, beside the number of what it shares with others
 
 
 class Use:
     """What a run needs a place in, and for how long."""
 
-    __slots__ = ("_kept", "_kernels", "begun", "expected", "median", "profile")
+    __slots__ = (
+        "_kept", "begun", "expected", "is_closed", "is_held", "is_replaced", "kernels", "median", "pools", "profile",
+        "seconds", "since",
+    )  # fmt: skip
 
-    def __init__(self, profile: Profile, expected: Expected) -> None:
-        self.profile, self.expected = profile, expected
+    def __init__(self, profile: Profile, expected: Expected, tick: int) -> None:
+        self.profile, self.expected, self.pools = profile, expected, profile.pools
+        self.is_closed, self.is_held = profile.is_closed, profile.is_held
+        self.is_replaced = profile.overlap is Overlap.REPLACE
         self.median = expected.median * SECOND  # µs
+        self.seconds = expected.median if profile.pools else 0.0  # that it takes of a place
+        self.since = 0.0  # when one began, at the earliest, that may go on in the window
         self.begun: list[Moment] = []  # before the window, and may go on in it
+        self.kernels = kernel_of(expected, tick, False), kernel_of(expected, tick, True)  # by whether it is exact
         self._kept: dict[int, float] = {}
-        self._kernels: dict[bool, Kernel] = {}
-
-    def kernel(self, tick: int, is_exact: bool) -> Kernel:
-        found = self._kernels.get(is_exact)
-        if found is None:
-            found = self._kernels[is_exact] = kernel_of(self.expected, tick, is_exact)
-        return found
 
     def kept(self, group: Group) -> float:
         """Return the share of the moments of a group that become runs."""
-        if self.profile.is_closed:
+        if self.is_closed:
             return 0.0
         overlap = self.profile.overlap
         if group.moments < 2 or overlap is Overlap.ALLOW or overlap is Overlap.REPLACE or group.series.delay:
@@ -74,17 +77,23 @@ class Use:
 class Group:
     """Triggers with the same moments."""
 
-    __slots__ = ("_closest", "_in_turn", "has_delay", "loaded", "moments", "schedule", "series", "step", "triggers")
+    __slots__ = (
+        "_begun", "_closest", "_in_turn", "has_delay", "is_frequent", "loaded", "moments", "schedule", "series", "step",
+        "triggers",
+    )  # fmt: skip
 
     def __init__(self, schedule: str, series: Series) -> None:
         """`schedule` is empty for what others make."""
-        self.schedule, self.series, self.moments = schedule, series, series.moments
+        stretches = series.stretches
+        self.schedule, self.series = schedule, series
         self.triggers, self.has_delay = 0, bool(series.delay)
         self.loaded: list[Cell] = []
-        is_even = len(series.stretches) == 1 and self.moments > 1
-        self.step = series.stretches[0].step if is_even else 0  # µs; 0: not evenly spaced
+        self.moments = stretches[0].times if len(stretches) == 1 else series.moments
+        self.step = stretches[0].step if len(stretches) == 1 and self.moments > 1 else 0  # µs; 0: not evenly spaced
+        self.is_frequent = 0 < self.step <= HOUR
         self._in_turn: tuple[Stretch, ...] | None = None
         self._closest: int | None = None
+        self._begun: dict[float, int] = {}
 
     @property
     def in_turn(self) -> tuple[Stretch, ...]:
@@ -101,18 +110,28 @@ class Group:
             self._closest = min((*steps, *gaps), default=0)
         return self._closest
 
+    def begun(self, length: float) -> int:
+        """Return how many of its moments begin, if each takes so many µs and none begins during another. Moments that
+        lie whole seconds apart are as many for all lengths up to the next whole second."""
+        if self.series.is_exact:
+            length = -(-length // SECOND) * SECOND
+        if length not in self._begun:
+            self._begun[length] = _kept_of(self.in_turn, length)
+        return self._begun[length]
+
 
 class Cell:
     """Triggers, or a job that follows others, whose runs are counted together."""
 
-    __slots__ = ("count", "delay", "each", "group", "runs", "use")
+    __slots__ = ("count", "delay", "each", "group", "kept", "runs", "use")
 
     def __init__(self, group: Group, use: Use, count: int, delay: float = 0.0, each: float = 1.0) -> None:
         """`delay`: seconds that its runs wait for those of others. `each`: of what others make, runs for each of their
         moments."""
         self.group, self.use, self.count, self.delay, self.each = group, use, count, delay, each
-        is_plain = group.moments == 1 and not use.profile.is_closed
-        self.runs = 1.0 if is_plain else group.moments * use.kept(group)  # of each of them
+        is_plain = group.moments == 1 and not use.is_closed
+        self.kept = kept = 1.0 if is_plain else use.kept(group)  # the share of its moments that become runs
+        self.runs = group.moments * kept  # of each of them
         group.loaded.append(self)
 
     @property
@@ -122,7 +141,7 @@ class Cell:
     @property
     def busy(self) -> float:
         """Slots times seconds."""
-        return self.runs * self.use.expected.median if self.use.profile.pools else 0.0
+        return self.runs * self.use.seconds
 
 
 class Source(NamedTuple):
@@ -146,7 +165,6 @@ class Cells:
         self.unknown = sum(not median for median in planned.median)  # triggers and followers that never succeeded
         self.groups: list[Group] = []  # of triggers
         self._made: list[Group] = []  # of what comes of them: moments that depend on a run, and those of followers
-        self._groups: dict[tuple[object, int], Group] = {}  # by what schedules share, and the second of the next moment
         self._uses: dict[tuple[int, Expected], Use] = {}
         self.of_rows = self._place()  # the cell of each trigger
         self._note_begun()
@@ -169,7 +187,7 @@ class Cells:
 
     def own(self) -> Iterator[Cell]:
         """Return those of triggers."""
-        return (cell for cell in self if cell.group.schedule)
+        return chain.from_iterable(group.loaded for group in self.loaded_groups() if group.schedule)
 
     def uses(self) -> Iterator[Use]:
         return iter(self._uses.values())
@@ -178,25 +196,63 @@ class Cells:
 
     def _place(self) -> list[Cell]:
         """Put each trigger into its cell. Those that come after others come after them here too."""
-        it = self.planned
-        lengths = [bisect(LENGTHS, median) if median else UNKNOWN_LENGTH for median in it.median]
-        spreads = [bisect(SPREADS, spread or 0.0) for spread in it.spread]
-        when = _firsts(zip(it.schedule, [at // SECOND for at in it.next_at], strict=True))
-        what = _firsts(zip(it.kind, it.policy, lengths, spreads, self._whose(), strict=False))
-        firsts = _firsts(zip(when, what, strict=True))
+        it, rows = self.planned, range(len(self.planned.trigger_id))
+        when = _firsts(self._moment_keys(), rows)
+        what = _firsts(zip(it.kind, it.policy, self._lengths(), self._spreads(), self._whose(), strict=False), rows)
         groups = {row: self._group(row) for row in dict.fromkeys(when)}
         uses = {row: self._use_of(row) for row in dict.fromkeys(what)}
-        counts, cells, later = Counter(firsts), dict[int, Cell](), list[tuple[int, Group, Use]]()
-        for row, count in counts.items():
-            group, use = groups[when[row]], uses[what[row]]
+        keys = [one * len(rows) + other for one, other in zip(when, what, strict=True)]
+        cells, later = dict[int, Cell](), list[tuple[int, Group, Use, int]]()
+        for key, count in Counter(keys).items():
+            one, other = divmod(key, len(rows))
+            group, use = groups[one], uses[other]
+            group.triggers += count
             if use.profile.after:
-                later.append((row, group, use))
+                later.append((key, group, use, count))
+            elif group.has_delay:
+                cells[key] = Cell(self._delayed(group, use), use, count)
             else:
-                cells[row] = self._cell(group, use, count)
-        delays = self._delays(firsts, cells, later)
-        for row, group, use in later:
-            cells[row] = self._cell(group, use, counts[row], delays[row])
-        return [*map(cells.__getitem__, firsts)]
+                cells[key] = Cell(group, use, count)
+        self._place_later(keys, cells, later)
+        return [*map(cells.__getitem__, keys)]
+
+    def _place_later(
+        self, keys: Sequence[int], cells: dict[int, Cell], later: Sequence[tuple[int, Group, Use, int]]
+    ) -> None:
+        """Make cells of those that come after others."""
+        wanted = {job_id for _, _, use, _ in later for job_id in use.profile.after}
+        medians = {
+            job_id: cells[key].use.expected.median
+            for job_id, key in zip(self.planned.job_id if wanted else (), keys, strict=False)
+            if job_id in wanted and key in cells
+        }
+        for key, group, use, count in later:
+            delay = max(medians.get(one, 0.0) for one in use.profile.after)
+            cells[key] = Cell(self._delayed(group, use) if group.has_delay else group, use, count, delay)
+
+    def _delayed(self, group: Group, use: Use) -> Group:
+        """Return a group of its own for moments that depend on how long a run takes."""
+        made = Group(group.schedule, group.series.with_runs(use.expected.median, self.window))
+        self._made.append(made)
+        return made
+
+    def _moment_keys(self) -> list[int]:
+        """Return for each trigger what it has in common with those of the same moments."""
+        it = self.planned
+        clocks: dict[object, int] = {}  # what schedules share → the number of it
+        of = {
+            text: clocks.setdefault(clock_of(text), len(clocks)) << SECONDS_BITS for text in dict.fromkeys(it.schedule)
+        }
+        return [of[text] + at // SECOND for text, at in zip(it.schedule, it.next_at, strict=True)]
+
+    def _lengths(self) -> list[int]:
+        """Return the class of each duration, the number after it."""
+        return [*map(bisect, repeat(FROM_UNKNOWN), [median or 0 for median in self.planned.median])]
+
+    def _spreads(self) -> Iterator[int]:
+        """Return the class of each spread. There are not many spreads."""
+        classes = {spread: bisect(SPREADS, (spread or 0) / SPREAD_PARTS) for spread in {*self.planned.spread}}
+        return map(classes.__getitem__, self.planned.spread)
 
     def _whose(self) -> Iterable[tuple[str, int] | None]:
         """Return for each trigger whose limits it has, where that matters."""
@@ -212,58 +268,37 @@ class Cells:
         return self.profiles.of(it.kind[row], it.policy[row], it.owner[row], it.job_id[row])
 
     def _group(self, row: int) -> Group:
+        """Return a new group, with the moments of a trigger."""
         it = self.planned
-        shared = share_key(it.schedule[row], it.next_at[row])
-        group = self._groups.get(shared)
-        if group is None:
-            found = series_of(
-                it.schedule[row], it.next_at[row], self.window, seed=it.trigger_id[row], created_at=it.created_at[row]
-            )
-            group = self._groups[shared] = Group(it.schedule[row], found)
-            self.groups.append(group)
+        schedule, next_at = it.schedule[row], it.next_at[row]
+        found = even_series(schedule, next_at, self.window)
+        if found is None:
+            found = series_of(schedule, next_at, self.window, seed=it.trigger_id[row], created_at=it.created_at[row])
+        group = Group(schedule, found)
+        self.groups.append(group)
         return group
 
     def _use_of(self, row: int) -> Use:
         it = self.planned
-        expected = self.durations.of(it.kind[row], *class_of(it.median[row], it.spread[row]))
+        median, spread = it.median[row], it.spread[row]
+        expected = self.durations.of(it.kind[row], *class_of(median, (spread or 0) / SPREAD_PARTS))
         return self._use(self._profile(row), expected)
-
-    def _cell(self, group: Group, use: Use, count: int, delay: float = 0.0) -> Cell:
-        """Return a new cell; where moments depend on how long a run takes, these are its own."""
-        group.triggers += count
-        if group.has_delay:
-            group = Group(group.schedule, group.series.with_runs(use.expected.median, self.window))
-            self._made.append(group)
-        return Cell(group, use, count, delay)
-
-    def _delays(
-        self, firsts: Sequence[int], cells: Mapping[int, Cell], later: Sequence[tuple[int, Group, Use]]
-    ) -> dict[int, float]:
-        """Return how long those wait that come after others, by the first row of their cell."""
-        wanted = {job_id for _, _, use in later for job_id in use.profile.after}
-        medians = {
-            job_id: cells[row].use.expected.median
-            for job_id, row in zip(self.planned.job_id if wanted else (), firsts, strict=False)
-            if job_id in wanted and row in cells
-        }
-        return {row: max(medians.get(one, 0.0) for one in use.profile.after) for row, _, use in later}
 
     def _use(self, profile: Profile, expected: Expected) -> Use:
         found = self._uses.get((id(profile), expected))
         if found is None:
-            found = self._uses[id(profile), expected] = Use(profile, expected)
+            found = self._uses[id(profile), expected] = Use(profile, expected, self.grid.tick)
         return found
 
     def _note_begun(self) -> None:
         """Note which runs began before the window and may go on in it."""
         start = self.window.start
-        since = start - max((use.median for use in self.uses()), default=0.0)
+        for use in self.uses():
+            use.since = start - use.median
         for cell, last_at in zip(self.of_rows, self.planned.last_at, strict=True):
-            if last_at is not None and since < last_at < start:
-                use = cell.use
-                # What repeats within the hour is counted as if it always had.
-                if start - last_at < use.median and not 0 < cell.group.step <= HOUR:
-                    use.begun.append(last_at)
+            # What repeats within the hour is counted as if it always had.
+            if last_at is not None and cell.use.since < last_at < start and not cell.group.is_frequent:
+                cell.use.begun.append(last_at)
 
     # ── followers ──
 
@@ -301,15 +336,14 @@ class Cells:
         profile = self.profiles.of(it.kind, it.policy, it.owner, it.job_id)
         group = Group("", source.group.series.later(source.delay + later))
         self._made.append(group)
-        each *= source.runs / source.group.moments if source.group.moments else 0.0
+        each *= source.kept if source.group.moments else 0.0
         return Cell(group, self._use(profile, expected), 1, each=each)
 
 
-def _firsts(keys: Iterable[tuple[object, ...]]) -> list[int]:
+def _firsts(keys: Iterable[Hashable], rows: range) -> list[int]:
     """Return for each row the first that has the same key: rows with one key are known by it."""
-    known: dict[tuple[object, ...], int] = {}
-    place = known.setdefault
-    return [place(key, row) for row, key in enumerate(keys)]
+    known: dict[Hashable, int] = {}
+    return [*map(known.setdefault, keys, rows)]
 
 
 def _share_of(ending: str, share: float | None) -> float:
@@ -337,7 +371,7 @@ def share_kept(group: Group, expected: Expected) -> float:
     lengths = [expected.at(point) * SECOND for point in POINTS]
     if lengths[-1] <= group.closest:
         return 1.0
-    kept = sum(_kept_of(group.in_turn, length) for length in lengths)
+    kept = sum(map(group.begun, lengths))
     return kept * SHARE / sum(stretch.times for stretch in group.in_turn)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from horae.core.insight.arrivals import Series
@@ -67,11 +68,14 @@ Jobs = Mapping[object, Sequence[int]]
 def find_clashes(shared: Iterable[Shared], jobs_of: Callable[[set[object]], Jobs]) -> list[Clash]:
     """Return where most triggers come together, one of each kind: what clashes every hour is told once. Jobs are
     asked for where they are told."""
-    groups = [one for one in shared if one.series.is_exact and _expression_of(one.schedule)[0]]
+    groups = [one for one in shared if one.series.is_exact and _is_plain(one.schedule)]
     meeting: dict[Moment, list[int]] = {}
     for index, one in enumerate(groups):
         for moment in _moments(one.series):
-            meeting.setdefault(moment, []).append(index)
+            if moment in meeting:
+                meeting[moment].append(index)
+            else:
+                meeting[moment] = [index]
     alike: dict[tuple[int, ...], tuple[Moment, int]] = {}
     for moment, indexes in meeting.items():
         first, times = alike.get(tuple(indexes), (moment, 0))
@@ -86,6 +90,13 @@ def find_clashes(shared: Iterable[Shared], jobs_of: Callable[[set[object]], Jobs
         Clash(at, times, size, tuple(_crowd(one, jobs[one.whose]) for one in crowds))
         for crowds, size, at, times in told
     ]
+
+
+@lru_cache(maxsize=8192)
+def _is_plain(schedule: str) -> bool:
+    """Return whether a schedule that has moments has an expression that is not spread. It is not read: that takes as
+    long as a hundred looks at it."""
+    return schedule.startswith('{"cron"') and '"jitter"' not in schedule and not cron.uses_spread(schedule)
 
 
 def _moments(series: Series) -> Iterable[Moment]:
@@ -104,15 +115,9 @@ def _crowd(one: Shared, jobs: Sequence[int]) -> Crowd:
 
 
 def _expression_of(schedule: str) -> tuple[str, str]:
-    """Return the cron expression of a schedule and its zone; nothing where it has none, or where it is spread."""
-    if not schedule.startswith('{"cron"'):
-        return ("", "")
-    try:
-        plan = read_text(schedule)
-    except Error:
-        return ("", "")
-    zone = str(plan.document.get("timezone", "UTC"))
-    return ("", "") if plan.spread or plan.jitter else (plan.expression, zone)
+    """Return the cron expression of a schedule, and its zone."""
+    plan = read_text(schedule)
+    return plan.expression, str(plan.document.get("timezone", "UTC"))
 
 
 def spread(expression: str) -> str | None:

@@ -28,7 +28,7 @@ from horae.core.insight.items import JOB, OWNER, QUEUE, Item, Items, bucket_seco
 from horae.core.insight.load import Grid, Part, kernel_of
 from horae.core.insight.planned import Columns, Follower, Places, Pool
 from horae.core.insight.shortages import Looked, Shortage, look_at
-from horae.core.model import SECOND, Moment, Overlap
+from horae.core.model import SECOND, Moment
 
 __all__ = ["JOB", "OWNER", "QUEUE", "Bucket", "Forecast", "Item", "Shortage", "forecast"]
 
@@ -94,7 +94,7 @@ def forecast(
     cells = Cells(window, places, planned, followers, shares)
     _load(cells)
     looked = look_at([*cells.profiles.pools.values()], window, cells.grid, _waiting(cells, places))
-    own, made = _totals(cells.own()), _totals(cell for _, cell in cells.followed)
+    own, made = _totals(cells.own()), _totals([cell for _, cell in cells.followed])
     wanted = looked.wanted
     top = wanted.index(max(wanted))
     items, item_count = Items(cells, by, org).find(limit)
@@ -118,32 +118,35 @@ def _load(cells: Cells) -> None:
     """Load the pools with all runs, and with those that are under way."""
     for group in cells.loaded_groups():
         together, is_exact = dict[tuple[Pool, ...], list[Part]](), group.series.is_exact
+        last, parts = None, list[Part]()
         for cell in group.loaded:
-            use, profile = cell.use, cell.use.profile
-            if cell.delay or profile.overlap is Overlap.REPLACE:
+            use = cell.use
+            if cell.delay or use.is_replaced:
                 _load_alone(cell, cells)
-            elif cell.runs and not profile.is_held:
-                part = use.kernel(cells.grid.tick, is_exact), cell.each * cell.count * cell.runs / group.moments
-                together.setdefault(profile.pools, []).append(part)
+            elif cell.runs and not use.is_held:
+                if use.pools is not last:
+                    last, parts = use.pools, together.setdefault(use.pools, [])
+                parts.append((use.kernels[is_exact], cell.each * cell.count * cell.kept))
         stretches = (group.series if group.schedule else group.series.inside(cells.window)).stretches
         for pools, parts in together.items():
             for pool in pools:
                 pool.load.add(stretches, parts)
     for use in cells.uses():
-        left = [(begun_at - cells.window.start) / SECOND + use.expected.median for begun_at in use.begun]
-        for pool in use.profile.pools:
+        since = round(use.since)
+        left = [begun_at - since for begun_at in use.begun]
+        for pool in use.pools:
             pool.load.add_under_way(left)
 
 
 def _load_alone(cell: Cell, cells: Cells) -> None:
     """Of runs that come later than their moments, or that the next one replaces."""
     group, use, tick = cell.group, cell.use, cells.grid.tick
-    if not cell.runs or use.profile.is_held:
+    if not cell.runs or use.is_held:
         return
-    runs = cell.weight * cell.runs / group.moments
+    runs = cell.weight * cell.kept
     for stretch in group.series.later(cell.delay).inside(cells.window).stretches:
-        took = _until_next(use.expected, stretch) if use.profile.overlap is Overlap.REPLACE else use.expected
-        for pool in use.profile.pools:
+        took = _until_next(use.expected, stretch) if use.is_replaced else use.expected
+        for pool in use.pools:
             pool.load.add([stretch], [(kernel_of(took, tick, group.series.is_exact), runs)])
 
 
@@ -170,10 +173,11 @@ class _Totals(NamedTuple):
 def _totals(cells: Iterable[Cell]) -> _Totals:
     moments = runs = busy = 0.0
     for cell in cells:
-        use, weight = cell.use, cell.each * cell.count
+        weight = cell.each * cell.count
         moments += cell.group.moments * weight
-        runs += cell.runs * weight
-        busy += cell.runs * weight * use.expected.median if use.profile.pools else 0.0
+        begun = cell.runs * weight
+        runs += begun
+        busy += begun * cell.use.seconds
     return _Totals(moments, runs, busy)
 
 
@@ -223,8 +227,8 @@ def _notes(cells: Cells, looked: Looked) -> Iterator[str]:
     elif cells.unknown:
         those = f"{cells.unknown:,} triggers are of jobs that never succeeded"
         yield f"{those}: they are taken as long as others of their kind"
-    has_held = any(use.profile.is_held for use in cells.uses())
-    held = sum(cell.count for cell in cells.own() if cell.use.profile.is_held) if has_held else 0
+    has_held = any(use.is_held for use in cells.uses())
+    held = sum(cell.count for cell in cells.own() if cell.use.is_held) if has_held else 0
     if held == 1:
         yield "1 trigger is of a queue that is paused: its runs wait, and load nothing"
     elif held:

@@ -56,14 +56,25 @@ class Items:
 
     def find(self, limit: int) -> tuple[list[Item], int]:
         """Return those with most runs, and how many there are."""
-        keys, cells, sums = self._keys, self._cells, dict[object, float]()
-        for row in self._rows:
-            key, cell = keys[row], cells[row]
-            sums[key] = sums.get(key, 0.0) + cell.runs * cell.each
+        sums = self._sums()
         shares: dict[object, list[int]] = {key: [] for key in nlargest(limit, sums, key=sums.__getitem__)}
+        keys = self._keys
         for row in [row for row in self._rows if keys[row] in shares]:
             shares[keys[row]].append(row)
         return [self._item(str(key), rows) for key, rows in shares.items()], len(sums)
+
+    def _sums(self) -> dict[object, float]:
+        """Return the runs of each key."""
+        cells = self._cells
+        keys, runs = self._keys, [cell.runs * cell.each for cell in cells]
+        if len(self._rows) < len(cells):
+            keys, runs = [keys[row] for row in self._rows], [runs[row] for row in self._rows]
+        sums = dict(zip(keys, runs, strict=True))
+        if len(sums) < len(keys):
+            sums = dict.fromkeys(sums, 0.0)
+            for key, some in zip(keys, runs, strict=True):
+                sums[key] += some
+        return sums
 
     def _item(self, key: str, rows: Sequence[int]) -> Item:
         by_group, moments, runs, busy = dict[Group, float](), 0.0, 0.0, 0.0
@@ -73,7 +84,7 @@ class Items:
             runs += cell.runs * weight
             busy += cell.busy * weight
             if cell.runs:
-                by_group[group] = by_group.get(group, 0.0) + weight * cell.runs / group.moments
+                by_group[group] = by_group.get(group, 0.0) + weight * cell.kept
         buckets = self._buckets(by_group)
         if self._by != JOB:
             return Item(key, key, round(moments), runs, busy, None, buckets)

@@ -113,10 +113,11 @@ class Load:
         """Let runs begin at each of these moments."""
         self._added += [(stretch, parts) for stretch in stretches if stretch.times]
 
-    def add_under_way(self, left: Iterable[float]) -> None:
-        """Let runs be under way at the beginning, each for so many seconds."""
-        tick = self._grid.tick
-        self._under_way.update([round(seconds / tick) or 1 for seconds in left])
+    def add_under_way(self, left: Iterable[int]) -> None:
+        """Let runs be under way at the beginning, each for so many µs."""
+        tick = self._grid.tick * SECOND
+        half = tick // 2
+        self._under_way.update([(some + half) // tick or 1 for some in left])
 
     def bound(self, *, of_starts: bool) -> float:
         """Return how many may be under way at once, or start in one tick: never less than are."""

@@ -28,7 +28,9 @@ PER_E = 5  # classes of durations from one to 2.7 times as long: within one they
 LENGTHS = tuple(math.ceil(math.exp((number + 0.5) / PER_E)) for number in range(35 * PER_E))  # µs, between classes
 PER_SPREAD = 4  # classes of spread in one of 1.0
 WIDEST = 2
+SPREAD_PARTS = 10_000  # of one, in which spreads are read: as many as are stored
 SPREADS = tuple((number + 0.5) / PER_SPREAD for number in range(WIDEST * PER_SPREAD))  # between classes
+MOST_USUAL = 10_000  # triggers that say what is usual: of very many, every other one, or fewer
 UNKNOWN = Expected(1.0, UNKNOWN_SPREAD)  # where nothing of that kind has ever run
 
 
@@ -63,20 +65,24 @@ class Columns(NamedTuple):
     schedule: Sequence[str]
     created_at: Sequence[Moment]
     median: Sequence[int | None]
-    spread: Sequence[float | None]
+    spread: Sequence[int | None]  # in parts of SPREAD_PARTS
 
     @classmethod
     def of(cls, rows: Sequence[Planned]) -> Columns:
-        return cls(*zip(*rows, strict=True)) if rows else cls(*((),) * len(cls._fields))
+        if not rows:
+            return cls(*((),) * len(cls._fields))
+        *columns, spreads = zip(*rows, strict=True)
+        return cls(*columns, [None if spread is None else round(spread * SPREAD_PARTS) for spread in spreads])
 
     def row(self, number: int) -> Planned:
-        return Planned._make(column[number] for column in self)
+        *values, spread = (column[number] for column in self)
+        return Planned(*values, None if spread is None else spread / SPREAD_PARTS)
 
     def where(self, is_wanted: Sequence[bool]) -> Columns:
         return Columns._make([*compress(column, is_wanted)] for column in self)
 
     def rows(self) -> Iterator[Planned]:
-        return map(Planned._make, zip(*self, strict=True))
+        return map(self.row, range(len(self.trigger_id)))
 
 
 class Follower(NamedTuple):
@@ -246,7 +252,8 @@ class Durations:
         """Return how long runs of a kind take, as far as that is known."""
         if kind not in self._usual:
             medians = [it.median for it in self._followers if it.median and it.kind == kind]
-            pairs = zip(self._planned.median, self._planned.kind, strict=True)
+            some = slice(None, None, len(self._planned.kind) // MOST_USUAL + 1)
+            pairs = zip(self._planned.median[some], self._planned.kind[some], strict=True)
             medians += [median for median, its_kind in pairs if median and its_kind == kind]
             length = round(math.fsum(map(math.log, medians)) / len(medians) * PER_E) if medians else 0
             self._usual[kind] = _expected_of(length, round(UNKNOWN_SPREAD * PER_SPREAD)) if medians else UNKNOWN

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from horae.core.insight.baselines import Baseline, baseline_from, baseline_text
 from horae.core.insight.learning import EndedRun, Mark, mark_from
 from horae.core.insight.planned import Columns, Follower
@@ -14,9 +12,9 @@ from horae.core.model import SECOND, Moment
 from horae.core.time.outside import ON, is_outside
 from horae.core.work.policies import policy_from_text
 from horae.stores.database import Database, Steps
+from horae.stores.insight.schedules import read_schedules
 from horae.stores.rows import Row, encode, from_json
 
-SPREAD = 10_000  # parts of one in which spreads are read: as many as are stored
 MARK = "durations"  # the name of the setting that says how far history was learned from
 
 
@@ -67,10 +65,10 @@ class DurationPart(Database):
         """Return triggers; none that nobody here can read, or that its job no longer has."""
         trigger_id, next_at, last_at, job_id, org, owner, kind, policy, texts, median, spread = row
         ids = self._column(trigger_id)
-        schedules, created_at = _schedules(ids, texts)
+        schedules, created_at = read_schedules(ids, texts or "")
         columns = Columns._make([
             ids, *map(self._column, (next_at, last_at, job_id, org, owner, kind, policy)), schedules, created_at,
-            self._column(median), [None if it is None else it / SPREAD for it in self._column(spread)],
+            *map(self._column, (median, spread)),
         ])  # fmt: skip
         return columns.where([bool(text) for text in schedules]) if "" in schedules else columns
 
@@ -93,46 +91,6 @@ def duration_row(job_id: int, baseline: Baseline) -> tuple[int, int | None, floa
 
 def _ended(rows: Sequence[Row]) -> list[EndedRun]:
     return [EndedRun(row[0], row[1], bool(row[2]), row[3], row[4]) for row in rows]
-
-
-def _schedules(trigger_ids: Sequence[int], texts: str | None) -> tuple[list[str], list[Moment]]:
-    """Return the schedule of each trigger, and when it was created; an empty one where that cannot be read.
-
-    `texts`: the triggers of the job of each, as one list of lists."""
-    try:
-        jobs = _narrow(texts or "[]")
-    except msgspec.DecodeError:
-        jobs = [_readable(text) for text in _one_by_one(texts or "[]")]
-    own = [
-        them[0] if len(them) == 1 and them[0].id == trigger_id else _own(them, trigger_id)
-        for trigger_id, them in zip(trigger_ids, jobs, strict=True)
-    ]
-    return [str(one.schedule, "utf-8") for one in own], [one.created_at for one in own]
-
-
-class _Narrow(msgspec.Struct, gc=False):
-    """Of a stored trigger, what a forecast needs."""
-
-    id: int
-    schedule: msgspec.Raw
-    created_at: int
-
-
-_narrow = msgspec.json.Decoder(list[list[_Narrow]]).decode
-_one_by_one = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_of_one = msgspec.json.Decoder(list[_Narrow]).decode
-_UNKNOWN = _Narrow(0, msgspec.Raw(b""), 0)
-
-
-def _readable(text: msgspec.Raw) -> list[_Narrow]:
-    try:
-        return _of_one(text)
-    except msgspec.DecodeError:
-        return []
-
-
-def _own(triggers: Sequence[_Narrow], trigger_id: int) -> _Narrow:
-    return next((one for one in triggers if one.id == trigger_id), _UNKNOWN)
 
 
 def _follower(row: Row) -> Follower:

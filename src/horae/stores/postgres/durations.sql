@@ -2,7 +2,7 @@
 -- Triggers with a moment before another, narrow: what a forecast needs of a hundred thousand of them. One row of
 -- columns: these are read several times faster than as many rows.
 SELECT array_agg(trigger_id), array_agg(next_at), array_agg(last_at), array_agg(job_id), array_agg(org),
-  array_agg(owner), array_agg(kind), array_agg(policy), '[' || string_agg(triggers, ',') || ']', array_agg(median),
+  array_agg(owner), array_agg(kind), array_agg(policy), string_agg(triggers, E'\n'), array_agg(median),
   array_agg(round(spread * 10000)::int)
 FROM (
   SELECT d.trigger_id, d.next_at, d.last_at, d.job_id, j.org, j.owner, j.kind, j.policy, j.triggers, s.median, s.spread

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from horae.core.insight.arrivals import Series, Window, series_of, share_key
+from horae.core.insight.arrivals import Series, Window, clock_of, pace_of, series_of
 from horae.core.model import SECOND, Json, Moment
+from horae.core.time.document import read_text
 from horae.core.time.moments import parse_moment
 from horae.core.time.schedule import canonical_text, compile_text
 
@@ -81,10 +82,42 @@ def test_intervals_are_counted_as_they_come(step: int, offset: int, hours: int, 
     assert found.moments == sum(1 for at in truth if at >= window.start)
 
 
-def test_triggers_with_the_same_interval_and_second_share_their_moments() -> None:
+def test_triggers_with_the_same_interval_share_their_moments() -> None:
     one, other = canonical_text({"every": "1h"}), canonical_text({"every": "60m", "start_at": "2027-01-15T08:00:00Z"})
-    assert share_key(one, START + 5) == share_key(other, START + 700_000)
-    assert share_key(one, START) != share_key(one, START + SECOND)
+    assert clock_of(one) == clock_of(other)
+    assert clock_of(one) != clock_of(canonical_text({"every": "2h"}))
+
+
+@pytest.mark.parametrize(
+    ("document", "step"),
+    [
+        ({"every": "90m"}, 5400 * SECOND),
+        ({"cron": "5 3 * * *"}, DAY),
+        ({"cron": "59 23 * * *", "timezone": "America/Argentina/Buenos_Aires"}, DAY),
+        ({"cron": "H H * * *"}, DAY),
+        ({"cron": "H * * * *"}, 3600 * SECOND),
+        ({"cron": "5 3 * * *", "jitter": "10m"}, DAY),
+        ({"cron": "5 3 * * *", "end_at": "2027-02-01T00:00:00Z"}, 0),
+        ({"cron": "5 3 * * THU"}, 0),
+        ({"cron": "5 3,4 * * *"}, 0),
+        ({"every": "90m", "mode": "delay"}, 0),
+        ({"at": "2027-02-01T00:00:00Z"}, 0),
+    ],
+)
+def test_how_a_schedule_goes_on_is_told_where_that_is_always_the_same(document: Json, step: int) -> None:
+    assert pace_of(canonical_text(document)).step == step
+
+
+def test_a_schedule_that_comes_once_a_day_is_not_read() -> None:
+    text = '{"cron":"17 4 * * *","timezone":"Europe/Berlin"}'
+    before = read_text.cache_info().misses
+    assert series_of(text, START, Window(START, START + DAY), seed=1, created_at=START).moments == 1
+    assert read_text.cache_info().misses == before
+
+
+def test_a_zone_that_is_not_known_here_is_no_pace() -> None:
+    text = '{"cron":"17 4 * * *","timezone":"Mars/Olympus"}'
+    assert series_of(text, START, Window(START, START + DAY), seed=1, created_at=START).moments == 0
 
 
 def test_an_interval_that_counts_from_the_end_of_a_run_says_so() -> None:
