@@ -87,7 +87,7 @@ def blocks(trace: bytes) -> list[float]:
 
 def _is_complaint(message: Any) -> bool:
     """Browsers also tell of a request that was refused, which the page tells better."""
-    return message.type in ("error", "warning") and not re.search("status of 4(04|22)", message.text)
+    return message.type in ("error", "warning") and not re.search("status of 4(00|04|22)", message.text)
 
 
 @pytest.fixture

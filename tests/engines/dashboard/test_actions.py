@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -42,6 +43,101 @@ def test_rules_and_channels_of_alerts_are_made_changed_and_deleted(page: Any, se
     page.locator("#channels").get_by_role("button", name="Delete").click()
     agree(page, "Delete")
     page.get_by_text("No channel yet").wait_for()
+
+
+def test_a_channel_is_tried_and_an_open_alert_acknowledged(page: Any, server: Server) -> None:
+    for path, body in (
+        ("channels/nowhere", {"kind": "webhook", "url": "http://127.0.0.1:9/"}),
+        ("rules/broken", {"when": "failure", "channels": ["nowhere"], "wait": "1s"}),
+    ):
+        assert server.http.put(f"/v1/alerts/{path}", json=body).is_success
+    [job] = server.submit({"name": "tells of itself", "steps": [{"run": "false"}]})
+    server.ended(server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"])
+    page.goto("/alerts")
+    page.locator("#channels").get_by_role("button", name="Try it").click()
+    page.locator("#toasts", has_text="nothing was sent").wait_for()
+    alert = page.locator("#open li", has_text="tells of itself")
+    alert.get_by_role("button", name="Acknowledge").click()
+    alert.get_by_text("knows").wait_for()
+    assert server.get("/v1/alerts")["items"][0]["acked_at"]
+    for path in ("rules/broken", "channels/nowhere"):
+        assert server.http.delete(f"/v1/alerts/{path}").is_success
+
+
+def test_what_failed_is_run_again_from_the_overview(page: Any, server: Server) -> None:
+    [job] = server.submit({"name": "needs a hand", "steps": [{"run": "false"}]})
+    server.ended(server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"])
+    page.goto("/")
+    attention = page.get_by_label("What needs attention").locator("li", has_text="needs a hand")
+    attention.get_by_role("button", name="Run again").click()
+    server.wait_until(lambda: len(server.every("/v1/runs", job_id=job["id"])) == 2, "another run")
+    page.locator("#toasts", has_text="Run ").wait_for()
+
+
+def test_steps_of_a_log_are_folded_gone_to_and_its_errors_and_words_found(page: Any, server: Server) -> None:
+    steps = [{"name": "count", "run": "seq -f 'number %.0f' 300"}, {"name": "fail", "run": "echo ERROR: no; exit 3"}]
+    [job] = server.submit({"name": "talks", "steps": steps})
+    run = server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"]
+    server.ended(run)
+    page.goto(f"/runs/{run}")
+    page.locator(".line.target", has_text="ERROR: no").wait_for()
+    page.get_by_label("Go to a step").select_option(index=1)
+    page.locator(".line.target.head", has_text="count").wait_for()
+    page.get_by_role("button", name="Fold steps").click()
+    page.locator(".line .said", has_text="number 1").first.wait_for(state="detached")
+    page.get_by_role("button", name=re.compile("Unfold .*count")).click()
+    page.locator(".line .said", has_text="number 1").first.wait_for()
+    page.get_by_role("button", name="First error").click()
+    page.locator(".line.target", has_text="ERROR: no").wait_for()
+    page.fill("#seek", "number 29")
+    page.locator("#hits", has_text="1 of 11").wait_for()
+    page.get_by_role("button", name="Next line that holds it").click()
+    page.locator(".line.target", has_text="number 290").wait_for()
+    page.get_by_role("button", name="Line before that holds it").click()
+    page.locator(".line.target .said", has_text=re.compile("^number 29$")).wait_for()
+    page.locator("#seek").press("Shift+Enter")
+    page.locator(".line.target", has_text="number 299").wait_for()
+
+
+def test_the_timeline_is_moved_zoomed_and_narrowed_and_the_forecast_shows_a_week(page: Any, server: Server) -> None:
+    server.submit(
+        {"name": "each hour", "schedule": "0 * * * *", "steps": [{"run": "true"}]},
+        {"name": "at night", "schedule": "0 3 * * *", "steps": [{"run": "true"}]},
+    )
+    page.goto("/timeline")
+    page.get_by_role("link", name="7d").click()
+    page.get_by_role("link", name="at night").wait_for()
+    page.get_by_label("Zoom in").click()
+    page.wait_for_url("**span=3d**")
+    page.get_by_label("Zoom out").click()
+    page.wait_for_url("**span=7d**")
+    page.get_by_label("Later").click()
+    page.wait_for_url("**at=20**")
+    page.get_by_role("link", name="Now").click()
+    page.wait_for_url(re.compile("span=7d$"))
+    page.get_by_label("Jobs whose name holds").fill("each")
+    page.get_by_role("button", name="Show").click()
+    page.get_by_role("link", name="each hour").wait_for()
+    assert page.get_by_role("link", name="at night").count() == 0
+    page.goto("/forecast")
+    page.get_by_role("link", name=re.compile("week", re.IGNORECASE)).click()
+    page.wait_for_url("**span=7d**")
+
+
+def test_an_audit_row_is_found_by_who_and_what(page: Any, server: Server) -> None:
+    token = server.post("/v1/tokens", {"name": "a", "owner": "auditee"}, status=201)["token"]
+    asked = {"headers": {"authorization": f"Bearer {token}"}}
+    server.http.post("/v1/jobs", json={"name": "seen by audit", "steps": [{"run": "true"}]}, **asked)
+    page.goto("/audit")
+    page.get_by_label("Who", exact=True).fill("auditee")
+    page.get_by_label("Of what").select_option("job")
+    page.get_by_label("Outcome").select_option("done")
+    page.get_by_label("Since").select_option("midnight")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**who=auditee**")
+    [row] = page.locator("#rows tbody tr").all()
+    row.get_by_role("link", name=re.compile("All of job")).click()
+    page.wait_for_url("**kind=job**id=**")
 
 
 def test_a_queue_is_drained_and_opened_again(page: Any, server: Server) -> None:

@@ -80,8 +80,8 @@ def documents() -> list[dict[str, Any]]:
          "tags": [TAG, *(f"tag-{number}" for number in range(31))], "queue": QUEUE, "resources": {RESOURCE: 1}},
         {"name": "y" * 128, "key": "flow", "tasks": {TASK: {"steps": [step]}, "b": {"needs": [TASK], "steps": [step]}}},
         {"name": NAME, "after": ["first"], "steps": [step], "paused": True},
-        {"name": NAME, "key": MARKUP + "k" * 60, "handler": "jobs/odd", "overlap": "allow"},
-        {"name": NAME, "wait": {"approval": {"by": [MARKUP, "z" * 100], "message": f"{MARKUP}{ODD}{LONG[:900]}"}}},
+        {"name": NAME, "key": (MARKUP + "k" * 128)[:128], "handler": "jobs/odd", "overlap": "allow"},
+        {"name": NAME, "wait": {"approval": {"by": [MARKUP, "z" * 100], "message": NAME + "m" * (128 - len(NAME))}}},
     ]  # fmt: skip
 
 
@@ -92,14 +92,14 @@ def configure(server: Server) -> None:
     who, org = "u" * 63, "o" * 63
     for method, path, body in (
         ("PUT", f"/v1/resources/{RESOURCE}", {"capacity": 5}),
-        ("PUT", f"/v1/queues/{QUEUE}", {"concurrency": 4, "description": f"{MARKUP}{NAME}"}),
+        ("PUT", f"/v1/queues/{QUEUE}", {"concurrency": 4, "weights": {NAME: 2}}),
         ("POST", "/v1/orgs", {"name": org}),
-        ("POST", "/v1/users", {"name": who, "org": org, "email": f"{MARKUP[:50]}@{'e' * 100}.org"}),
+        ("POST", "/v1/users", {"name": who, "org": org, "email": f"{MARKUP[:40]}@{'e' * 80}.org"}),
         ("POST", "/v1/grants", {"who": who, "role": "editor", "tag": TAG}),
         ("PUT", f"/v1/secrets/{'S' * 63}", {"value": MARKUP}),
         ("PUT", f"/v1/alerts/channels/{'c' * 63}", {"kind": "webhook", "url": f"http://127.0.0.1:9/{'x' * 200}"}),
         ("PUT", f"/v1/alerts/rules/{'r' * 63}", {"when": "failure", "channels": ["c" * 63], "wait": "1s"}),
-        ("PUT", f"/v1/alerts/rules/{'R' * 63}", {"when": "failure", "channels": [], "owner": NAME, "queue": QUEUE}),
+        ("PUT", f"/v1/alerts/rules/{'R' * 63}", {"when": "failure", "channels": ["c" * 63], "owner": NAME}),
     ):
         answer = server.http.request(method, path, json=body)
         assert answer.status_code < 300, answer.text

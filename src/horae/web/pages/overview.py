@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from horae.core.insight.activity import Activity
 from horae.core.insight.arrivals import Window
@@ -18,7 +16,8 @@ from horae.web import http, render
 from horae.web.native.cluster import Cluster
 from horae.web.pages.attention import Attention
 from horae.web.pages.charts import bars, line
-from horae.web.pages.shell import HTML, Drawn, Shell
+from horae.web.pages.shared import Shared
+from horae.web.pages.shell import HTML, Shell
 from horae.web.pages.words import count, day, span
 
 MOST_DRAWN = 400  # runs that the line shows,
@@ -29,14 +28,6 @@ MINUTE = 60 * SECOND
 REACHES = (180, 60, 30, 10)  # minutes to each side of now
 
 
-class Seen(NamedTuple):
-    """What is shown, as it was a moment ago."""
-
-    until: float  # when it is too old
-    drawn: Drawn
-    values: dict[str, Any]
-
-
 class OverviewPage:
     def __init__(self, services: Services, cluster: Cluster, shell: Shell) -> None:
         self._jobs = services.jobs
@@ -44,8 +35,7 @@ class OverviewPage:
         self._attention = Attention(services)
         self._cluster = cluster
         self._shell = shell
-        self._seen: dict[tuple[int | None, str, str], Seen] = {}  # by organisation, role and zone
-        self._looking = asyncio.Lock()
+        self._shared = Shared(SECONDS)
 
     def operations(self) -> list[http.Operation]:
         return [http.Operation("GET", "/", self.show, "pages", "The overview page", HTML, needs=Permission.READ)]
@@ -53,14 +43,8 @@ class OverviewPage:
     async def show(self, request: http.Request) -> http.Answer:
         """Everybody who sees the same is served by one look, however many have the page open."""
         who, zone = http.principal(request), self._shell.zone_of(request)
-        key = (who.bound_to, who.role, zone)
-        async with self._looking:
-            seen = self._seen.get(key)
-            if seen is None or time.monotonic() >= seen.until:
-                values = await self._look(who.bound_to, zone)
-                self._seen = {each: one for each, one in self._seen.items() if one.until > time.monotonic()}
-                seen = self._seen[key] = Seen(time.monotonic() + SECONDS, Drawn(), values)
-            return self._shell.shared_page(request, "overview.html", seen.drawn, seen.values)
+        seen = await self._shared.see((who.bound_to, who.role, zone), lambda: self._look(who.bound_to, zone))
+        return self._shell.shared_page(request, "overview.html", seen.drawn, seen.values)
 
     async def _look(self, org: int | None, zone: str) -> dict[str, Any]:
         overview = await self._cluster.read_overview(org)

@@ -17,12 +17,14 @@ from horae.service import Services
 from horae.service.insight.timelines import Row, Timeline, Timelines
 from horae.web import http, params, render
 from horae.web.pages import filters
+from horae.web.pages.shared import Shared
 from horae.web.pages.shell import HTML, Shell
 
 WIDTH, TICKS = 1000, 6
 ROWS = 40
 MOST_IN_TABLE = 200
 LISTED = 8  # shortages, and clashes
+SECONDS = 1.0  # for which one look serves all who watch
 _LEAST = 2  # units of the shortest bar
 SPANS = {
     "15m": timedelta(minutes=15), "1h": timedelta(hours=1), "6h": timedelta(hours=6), "24h": timedelta(days=1),
@@ -65,6 +67,7 @@ class TimelinePage:
         self._jobs = services.jobs
         self._timelines = Timelines(services.jobs, services.forecasting, services.insight)
         self._shell = shell
+        self._shared = Shared(SECONDS)
 
     def operations(self) -> list[http.Operation]:
         return [
@@ -74,23 +77,29 @@ class TimelinePage:
         ]
 
     async def show(self, request: http.Request) -> http.Answer:
-        args, now, zone = dict(request.args), await self._jobs.now(), self._shell.zone_of(request)
+        """Everybody who sees the same is served by one look."""
+        org, zone = http.principal(request).bound_to, self._shell.zone_of(request)
+        key = (org, zone, *sorted(request.args.items()))
+        seen = await self._shared.see(key, lambda: self._look(dict(request.args), org, zone))
+        return self._shell.shared_page(request, "timeline.html", seen.drawn, seen.values)
+
+    async def _look(self, args: dict[str, Any], org: int | None, zone: str) -> dict[str, Any]:
+        now = await self._jobs.now()
         if args["clock"]:
             args["at"] = filters.next_at(args["clock"], now, zone)
         length = int(SPANS[args["span"]].total_seconds()) * SECOND
         middle = now if args["at"] is None else args["at"]
         window = Window(middle - length // 2, middle + length // 2)
-        org = http.principal(request).bound_to
         found = await self._timelines.make(window, ROWS, args["name"], org, waits=False)
         rows = [(row, _shapes(row, window, found.now)) for row in found.rows]
-        return self._shell.page(
-            request, "timeline.html", found=found, rows=rows, asked=args, spans=list(SPANS), steps=_steps(args, middle),
-            ticks=[render.stamp(window.start + length * tick // TICKS) for tick in range(TICKS)], zone=zone,
-            now_x=_x(found.now, window), load=_load(found), behind=_behind(found),
-            at_once=None if args["at"] is None else _at(found, middle), middle=render.stamp(middle),
-            shortages=_shortages(found), clashes=_clashes(found),
-            is_foretold=found.forecast is not None or window.end <= found.now,
-        )  # fmt: skip
+        return {
+            "found": found, "rows": rows, "asked": args, "spans": list(SPANS), "steps": _steps(args, middle),
+            "ticks": [render.stamp(window.start + length * tick // TICKS) for tick in range(TICKS)], "zone": zone,
+            "now_x": _x(found.now, window), "load": _load(found), "behind": _behind(found),
+            "at_once": None if args["at"] is None else _at(found, middle), "middle": render.stamp(middle),
+            "shortages": _shortages(found), "clashes": _clashes(found),
+            "is_foretold": found.forecast is not None or window.end <= found.now,
+        }  # fmt: skip
 
 
 class Ahead(NamedTuple):
