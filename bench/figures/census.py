@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from bench.costs import COUNTERS
 from bench.figure import Aim, Bench, Line, Void, figure
 from bench.figures.rates import lead
 from bench.load import at, drafts, register, sleep_until
@@ -20,8 +21,6 @@ from horae.core.model import SECOND, Json
 PERIOD = 10  # seconds between two moments of a trigger
 
 BUDGET = {"commits": 0.02, "statements": 0.02, "wal_bytes": 1500.0, "python_us": 45.0}
-COUNTERS = """SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn,
-  (SELECT xact_commit FROM pg_stat_database WHERE datname = current_database())"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +87,11 @@ def per_run(before: Count, after: Count) -> tuple[dict[str, float], dict[str, An
         "wal_bytes": (after.wal_bytes - before.wal_bytes) / runs,
         "python_us": (b["cpu"] - a["cpu"]) / runs * 1e6,
     }
-    batches, queries = (_more(a[name], b[name]) for name in ("batches", "queries"))
+    batches, queries = (more(a[name], b[name]) for name in ("batches", "queries"))
     return costs, {"runs": runs, "runs_per_s": round(runs / seconds), "batches": batches, "queries": queries}
 
 
-def _more(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+def more(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
     """Return by how much each count has grown, the most first."""
     grown = {name: count - before.get(name, 0) for name, count in after.items()}
     return {name: grown[name] for name in sorted(grown, key=lambda name: -grown[name]) if grown[name]}

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from bench import bare
+from bench.costs import by_run, spent
 from bench.figure import Aim, Bench, Line, Void, figure, measure, percentile
+from bench.figures.census import more
 from bench.figures.rates import PATIENCE, lead
 from bench.load import at, drafts, judge, register, sleep_until
 from bench.loadgen import JOB, Wire
@@ -58,16 +60,18 @@ async def _lateness(bench: Bench, rate: int, registered: int, seconds: int) -> L
                 await one.go()
                 start, end = began + WARM, began + WARM + seconds * SECOND
                 await sleep_until(start)
-                before = await one.stat()
+                before, cost = await one.stat(), await spent(place)
                 await sleep_until(end + SECOND)
                 after = await one.stat()
+                costs = by_run(cost, await spent(place), after["finished"] - before["finished"] or 1)
                 waits = await _waits(place, start, end)
                 await _judge_moments(place, start, end, period, len(waits))
             cpu = (after["cpu"] - before["cpu"]) / (after["at"] - before["at"]) * SECOND
             return waits[int(len(waits) * 0.99)][0] / MS, {
                 **_spread([wait for wait, _ in waits], ""),
                 **_spread(sorted(end for _, end in waits), "_until_finished"),
-                "runs": len(waits), "cpu_share": round(cpu, 3), "load_jobs_per_s": round(loaded),
+                "runs": len(waits), "cpu_share": round(cpu, 3), "load_jobs_per_s": round(loaded), **costs,
+                "queries": more(before["queries"], after["queries"]),
             }  # fmt: skip
 
     return await measure(line, bench["trials"], ours, lambda: timers(rate))

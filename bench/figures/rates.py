@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from bench import bare
+from bench.costs import by_run, spent
 from bench.figure import Aim, Bench, Line, Void, figure, measure
 from bench.load import HANDLERS, at, drafts, judge, queue_runs, register, sleep_until
 from bench.node import Node, node, now, until
@@ -46,10 +47,13 @@ async def _drain(bench: Bench, line: Line, size: int, agents: int, handler: str)
             for number in range(agents):
                 roles = "agent" if number else "coordinator,agent"
                 nodes.append(await stack.enter_async_context(node(place, node=f"bench-{number}", roles=roles)))
+            cost = await spent(place)
             before = await _go(nodes)
             after = await until(nodes, "finished", size, PATIENCE)
+            costs = by_run(cost, await spent(place), size)
             await judge(place, size)
-            return rate_of(size, before, after)
+            rate, detail = rate_of(size, before, after)
+            return rate, {**detail, **costs}
 
     async def loop() -> float:
         async with bench.places.fresh(bench.store) as place:

@@ -7,8 +7,8 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+from bench.costs import COUNTERS
 from bench.figure import Bench, Line, Void, figure
-from bench.figures.census import COUNTERS
 from bench.load import INLINE, sleep_until
 from bench.node import Node, node, now, until
 from bench.places import Place

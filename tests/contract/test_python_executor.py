@@ -572,7 +572,7 @@ async def test_a_handler_can_ask_to_be_tried_again(rig: Rig, handler: str) -> No
 
 async def test_a_handler_can_cancel_its_run(rig: Rig) -> None:
     result = await rig.run("enough")
-    assert (result.state, result.message, result.final) == (State.CANCELLED, "nothing to do", True)
+    assert (result.state, result.message, result.final) == (State.CANCELLED, "by its handler: nothing to do", True)
 
 
 UNKEPT = {

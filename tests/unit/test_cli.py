@@ -6,6 +6,7 @@ catalogue.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import json
@@ -24,10 +25,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 from rich.cells import cell_len
 
+import horae.cli
 from horae.cli import EXIT_CODES, app, screen
 from horae.cli.commands import COMMANDS
 from horae.cli.jobfiles import MAX_BYTES, media_type, read_file
@@ -324,12 +327,56 @@ def test_a_command_loads_only_what_it_needs(api: Fake, args: list[str], most: in
     assert len(loaded) <= most
 
 
+def test_a_command_with_threads_ends_as_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr("horae.cli.app", lambda: sys.exit(5))
+    monkeypatch.setattr("os._exit", ended.append)
+    monkeypatch.delitem(sys.modules, "horae.app", raising=False)
+    monkeypatch.setattr("threading.active_count", lambda: 1)
+    horae.cli.main()
+    assert ended == [5]
+    monkeypatch.setattr("threading.active_count", lambda: 2)
+    with pytest.raises(SystemExit) as end:
+        horae.cli.main()
+    assert (end.value.code, ended) == (5, [5])
+
+
 def test_the_list_of_commands_says_of_each_what_it_says_itself() -> None:
     for name, (_, said) in COMMANDS.items():
         told = app.get_command(None, name)
         assert told is not None
         assert " ".join((told.help or "").split("\n\n")[0].split()).startswith(said), name
         assert said.endswith("."), name
+
+
+def _said_commands() -> Iterator[tuple[str, list[str]]]:
+    """Yield where a message names a command of ours, and its words."""
+    source = Path(horae.cli.__file__).parent.parent
+    for file in source.rglob("*.py"):
+        if "`horae " not in (text := file.read_text()) and '"horae ' not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            is_hint = isinstance(node, ast.keyword) and node.arg == "hint"
+            said = _text_of(node.value if isinstance(node, ast.keyword) else node)
+            for found in re.finditer(rf"(?:{'^' if is_hint else '(?!)'}|`)horae ((?:[a-z][a-z-]*(?: |$|`))+)", said):
+                yield f"{file.relative_to(source)}: {found[0]}", found[1].strip("` ").split()
+
+
+def _text_of(node: ast.AST) -> str:
+    """Return a text as it is written, with a gap for what is put into it."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    return "".join(str(one.value) if isinstance(one, ast.Constant) else "{}" for one in parts)
+
+
+def test_every_command_that_a_message_names_is_there() -> None:
+    missing, count = [], 0
+    for where, words in _said_commands():
+        command, count = app.get_command(None, words[0]), count + 1
+        further = command.list_commands(click.Context(command)) if isinstance(command, click.Group) else None
+        if command is None or (further and words[1:] and words[1] not in further):
+            missing.append(where)
+    assert missing == []
+    assert count > 50
 
 
 # ── errors and exit codes ──────────────────────────────────────────────────────────────────────────

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from horae.app import roles
+from horae.app.pace import Pace
 from horae.app.roles import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     AgentRole,
     CoordinatorRole,
     OutsideRole,
-    Pace,
     PushRole,
     RetentionRole,
     SchedulerRole,

@@ -235,6 +235,22 @@ async def test_a_running_run_that_was_cancelled_says_by_whom_and_how_it_went(wor
     assert answer.first["text"] == "it was cancelled by local; cancelled in step 1"
 
 
+async def test_a_run_that_its_own_handler_cancelled_is_not_said_to_be_cancelled_by_somebody(world: World) -> None:
+    run = await world.end_run(State.CANCELLED, reason="requested", message="by its handler: nothing to do")
+    answer = await why_run(world, run)
+    assert (answer.codes[0], answer.first["data"]["why"]) == ("run.cancelled.itself", "nothing to do")
+    assert answer.first["text"] == "nobody else cancelled it: its handler put an end to it (nothing to do)"
+
+
+@BOTH
+async def test_a_handler_that_gave_up_when_somebody_cancelled_it_was_cancelled_by_that_person(world: World) -> None:
+    work = await world.start_run()
+    await world.http.post(f"/v1/runs/{work.run_id}/cancel")
+    await work.end(State.CANCELLED, reason="requested", message="by its handler: asked to stop")
+    answer = await why_run(world, work.run_id)
+    assert (answer.codes[0], answer.first["data"]["by"]) == ("run.cancelled.requested", "local")
+
+
 @BOTH
 async def test_a_cancelled_workflow_says_by_whom(world: World) -> None:
     document = {"name": "flow", "tasks": {"a": {"steps": [{"run": "true"}]}}}

@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 import horae.core.insight.why as room
+from horae.core.insight.why import ended, waiting
 from horae.core.insight.why.codes import CODES, PAGE
+from horae.core.model import Reason, State
 
 ROOM = Path(room.__file__).parent
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "explain.md"
@@ -41,3 +43,9 @@ def test_every_code_is_named_by_a_test() -> None:
     tests = Path(__file__).parents[2]
     text = "\n".join(path.read_text() for path in tests.rglob("test_*.py"))
     assert [code for code in CODES if f'"{code}"' not in text] == []
+
+
+def test_every_reason_and_every_state_has_a_sentence_of_its_own() -> None:
+    told = {*waiting._BY_REASON, *ended._SKIPS, *ended._FAILURES, *ended._CANCELS}
+    assert {*Reason} - told == {Reason.NO_LABEL}  # of a queued run, which is explained by the agents that there are
+    assert {*ended._BY_STATE} == {state for state in State if state.is_terminal}

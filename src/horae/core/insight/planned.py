@@ -71,12 +71,12 @@ class Columns(NamedTuple):
     def of(cls, rows: Sequence[Planned]) -> Columns:
         if not rows:
             return cls(*((),) * len(cls._fields))
-        *columns, spreads = zip(*rows, strict=True)
-        return cls(*columns, [None if spread is None else round(spread * SPREAD_PARTS) for spread in spreads])
+        whole = cls(*zip(*rows, strict=True))
+        return whole._replace(spread=[None if row.spread is None else round(row.spread * SPREAD_PARTS) for row in rows])
 
     def row(self, number: int) -> Planned:
-        *values, spread = (column[number] for column in self)
-        return Planned(*values, None if spread is None else spread / SPREAD_PARTS)
+        found = Planned._make(column[number] for column in self)
+        return found if found.spread is None else found._replace(spread=found.spread / SPREAD_PARTS)
 
     def where(self, is_wanted: Sequence[bool]) -> Columns:
         return Columns._make([*compress(column, is_wanted)] for column in self)

@@ -31,6 +31,7 @@ from horae.core.model import LOST_LIMIT, SECOND, Json, Misfire, Moment, Phase, P
 from horae.core.work.kinds import KINDS
 from horae.core.work.progress import progress_words
 
+BY_ITSELF = "by its handler: "  # with which the message of a run begins that its own work cancelled
 MISFIRE_GRACE = 60 * SECOND  # under `skip`, a moment this late is missed
 
 BIRTHS = frozenset({State.QUEUED, State.BLOCKED, State.SKIPPED, State.COALESCED})

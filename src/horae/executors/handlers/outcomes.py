@@ -16,6 +16,7 @@ from horae.context import Context
 from horae.context.lines import traceback_text
 from horae.context.waiting import Pause
 from horae.core.model import Json, State
+from horae.core.runs.lifecycle import BY_ITSELF
 from horae.core.runs.orders import Result
 from horae.core.runs.retrying import Choice, Judgement, judge
 from horae.core.shapes import at
@@ -74,7 +75,7 @@ def raised(run_id: int, error: BaseException, channel: Channel, function: Functi
     if isinstance(error, Retry):
         return End(run_id, State.FAILED, one_line(error.message), None, error.after)
     if isinstance(error, Cancel):
-        return End(run_id, State.CANCELLED, one_line(error.reason))
+        return End(run_id, State.CANCELLED, one_line(BY_ITSELF + error.reason))
     if isinstance(error, Invalid) and error.code == "E_HANDLER":
         return refused(run_id, error, channel)  # a class handler that cannot be given what it asks for
     if isinstance(error, Invalid) and error.code == "E_DATA":

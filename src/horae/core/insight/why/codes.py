@@ -433,6 +433,11 @@ _ENDS = (
         "`horae cancel` or the API.", "Run it again, if it should run.",
     ),
     Code(
+        "run.cancelled.itself", "Its own handler put an end to it.",
+        'It raised `Cancel("why")`: there was nothing to do, or no sense in going on. It is not tried again.',
+        "Read its log, if it should have gone on: `horae logs RUN`.",
+    ),
+    Code(
         "run.cancelled.replaced", "A newer run of its job took its place.",
         "With `overlap: replace`, the newest counts.",
         "Say `overlap: queue` or `allow`, if it should have run to its end.",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from horae.core.insight.why.facts import NOT_TRIED, Facts, Sentence, counted, listed, span, stamp
 from horae.core.insight.why.waiting import runs_named
 from horae.core.model import LOST_LIMIT, SECOND, Attempt, Json, Misfire, Moment, Node, NodeState, Overlap, Reason, State
-from horae.core.runs.lifecycle import MISFIRE_GRACE
+from horae.core.runs.lifecycle import BY_ITSELF, MISFIRE_GRACE
 from horae.core.time.moments import format_duration
 from horae.core.watched import WATCHED
 from horae.core.work.kinds import BY_SERVERS, REMEDIES
@@ -334,6 +334,20 @@ def _cancelled(code: str, policy: str = "") -> Callable[[Facts], Sentence]:
     return explain
 
 
+_by_somebody = _cancelled("run.cancelled.requested")
+
+
+def _requested(facts: Facts) -> Sentence:
+    """By somebody, whose name comes first in the message, or by its own work, whose words stand there alone."""
+    message = facts.the_run.message
+    if not message.startswith(BY_ITSELF):
+        return _by_somebody(facts)
+    why = message.removeprefix(BY_ITSELF)
+    text = f"nobody else cancelled it: its handler put an end to it ({why or 'it did not say why'})"
+    unblock = f"horae logs {facts.the_run.id}"
+    return Sentence("run.cancelled.itself", text, {**_base(facts), "why": why}, unblock=unblock)
+
+
 def _deleted(facts: Facts) -> Sentence:
     at = facts.job.deleted_at
     when = "" if at is None else f" at {stamp(at)}"
@@ -366,7 +380,7 @@ _FAILURES: _Table = {
     "": _failed("run.failed.other", "it failed"),
 }
 _CANCELS: _Table = {
-    Reason.REQUESTED: _cancelled("run.cancelled.requested"),
+    Reason.REQUESTED: _requested,
     Reason.REPLACED: _cancelled("run.cancelled.replaced", "overlap: replace"),
     Reason.DELETED: _deleted,
     "": _cancelled("run.cancelled.other"),
