@@ -47,7 +47,7 @@ def test_a_handler_gives_result_log_and_progress() -> None:
     ("how", "state", "message", "after"),
     [
         ("retry", "failed", "later", 60.0),
-        ("cancel", "cancelled", "done already", None),
+        ("cancel", "cancelled", "by its handler: done already", None),
         ("error", "failed", "KeyError: 'gone'", None),
     ],
 )
