@@ -13,7 +13,7 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 SUITE   = $(PYTEST) -n $(WORKERS) --dist loadgroup --randomly-seed=$(SEED)
 
-.PHONY: help setup up wire test test-random test-engines check format docs demo screenshots bench peers audit campaign simulate clean
+.PHONY: help setup up wire test test-random test-engines lint check format docs demo screenshots bench peers audit campaign simulate clean
 
 help:            ## list these targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,11 +62,13 @@ test-engines: WORKERS := 2
 test-engines: $(STAMPS)/dev $(STAMPS)/engines   ## tests that need engines of the machine (sandboxes, toolchains), or long
 	$(SUITE) -m "engine or long" tests
 
-check: $(STAMPS)/dev    ## format, lint, strict types, import rules, docs freshness, fast tests
+lint: $(STAMPS)/dev     ## format, lint, strict types, spelling
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/codespell src docs bench campaign simulation README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md
+
+check: lint             ## lint, and import rules, docs freshness, fast tests
 	exec $(SUITE) -q -m "not slow and not long" tests/unit tests/test_architecture.py tests/test_docs.py tests/test_contract_rows.py \
 	  tests/test_policy_rows.py
 
