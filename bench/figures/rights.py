@@ -93,7 +93,7 @@ async def _time(store: Any, asking: int, granted: int, rounds: int) -> dict[str,
         for text in texts:
             admitted = await access.admit(text, "user", "127.0.0.1")
             if not may(admitted.who, Permission.RUN):  # as web.native.organisations asks
-                await grants.refuse_without(admitted.who, Permission.RUN, job)
+                await grants.refuse_ungranted(admitted.who, Permission.RUN, job)
 
     everybody = [admitted.who for admitted in await admit()]
     with_grants, others = everybody[:granted], everybody[granted:]
@@ -103,12 +103,12 @@ async def _time(store: Any, asking: int, granted: int, rounds: int) -> dict[str,
     async def check_granted() -> None:
         for who in with_grants:
             if not may(who, Permission.RUN):
-                await grants.refuse_without(who, Permission.RUN, job)
+                await grants.refuse_ungranted(who, Permission.RUN, job)
 
     async def check_role() -> None:
         for who in others:
             if not may(who, Permission.RUN):
-                await grants.refuse_without(who, Permission.RUN, job)
+                await grants.refuse_ungranted(who, Permission.RUN, job)
 
     asks = {"admitted": admit_and_check, "granted": check_granted, "role": check_role}
     times: dict[str, list[float]] = {name: [] for name in asks}

@@ -66,7 +66,10 @@ class Granted:
         """Return whether one of the grants has a permission on a job of the organisation."""
         if needed in self._jobs.get(job_id, _NOTHING) or needed in self._queues.get(policy.queue, _NOTHING):
             return True
-        return bool(self._tags) and any(needed in self._tags.get(tag, _NOTHING) for tag in policy.tags)
+        for tag in policy.tags if self._tags else ():  # noqa: SIM110 - a generator costs more than all the rest
+            if needed in self._tags.get(tag, _NOTHING):
+                return True
+        return False
 
 
 _NOTHING: frozenset[Permission] = frozenset()

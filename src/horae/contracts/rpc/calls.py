@@ -87,7 +87,8 @@ class Calls:
         deed.action, deed.operation, deed.kind = str(method.needs), f"rpc {name}", "job"
         async with self._services.audit.call(deed, is_told=method.needs not in UNTOLD):
             if not may(caller.who, method.needs):
-                await self._services.grants.refuse_without(caller.who, method.needs, await self._named(params, caller))
+                job = await self._named(params, caller)
+                await self._services.grants.refuse_ungranted(caller.who, method.needs, job)
             return await method.call(reading.bind(method.names, method.required, params), caller)
 
     async def _named(self, params: Any, caller: Caller) -> Job | None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from horae.core.fields import Fields, Problems, fields_of, read_labels, shown
 from horae.core.identity import Principal
 from horae.core.model import LARGEST_ID, Job
-from horae.core.rights import Grant, Granted, is_of_job, may, refuse_without
+from horae.core.rights import Grant, Granted, is_of_job, refuse_without
 from horae.core.roles import Permission, Role, is_within
 from horae.errors import Denied, NotFound
 from horae.ports import deeds
@@ -39,25 +39,26 @@ class Grants:
         self._known: dict[tuple[int, str], tuple[float, Granted]] = {}  # when asked, and what was said
 
     # ── asking ──
-    async def refuse_without(self, who: Principal, needed: Permission, job: Job | None) -> None:
-        """Denied to whoever has a permission neither by role nor, on this job, by a grant."""
-        if not may(who, needed) and not (job is not None and await self.may_on(who, needed, job)):
+    async def refuse_ungranted(self, who: Principal, needed: Permission, job: Job | None) -> None:
+        """Denied to whoever lacks a permission by role, and was not granted it on this job."""
+        if job is None or not await self.may_on(who, needed, job):
             refuse_without(who, needed)
 
     async def may_on(self, who: Principal, needed: Permission, job: Job) -> bool:
         """Return whether somebody was granted a permission on a job."""
         if job.org != who.org or not is_of_job(needed):
             return False
-        known = self._known.get((who.org, who.name))  # asked with every request: what is remembered is not awaited
-        is_fresh = known is not None and self._clock.elapsed() - known[0] < CACHE_SECONDS
-        granted = known[1] if known is not None and is_fresh else await self.of(who.org, who.name)
+        granted = self._remembered((who.org, who.name)) or await self.of(who.org, who.name)
         return granted.has(needed, job.id, job.policy)
+
+    def _remembered(self, key: tuple[int, str]) -> Granted | None:
+        known = self._known.get(key)
+        return known[1] if known is not None and self._clock.elapsed() - known[0] < CACHE_SECONDS else None
 
     async def of(self, org: int, name: str) -> Granted:
         key, now = (org, name), self._clock.elapsed()
-        known = self._known.get(key)
-        if known is not None and now - known[0] < CACHE_SECONDS:
-            return known[1]
+        if (granted := self._remembered(key)) is not None:
+            return granted
         found = Granted(await self._store.load_grants(org, name))
         self._known.pop(key, None)  # the newest stands last
         self._known[key] = now, found

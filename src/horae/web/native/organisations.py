@@ -37,7 +37,7 @@ class Organisations:
         names. What names jobs in its body alone is a matter of the role."""
         who = http.principal(request)
         if not may(who, operation.needed):
-            await self._grants.refuse_without(who, operation.needed, await self._named(request, operation))
+            await self._grants.refuse_ungranted(who, operation.needed, await self._named(request, operation))
 
     async def _named(self, request: http.Request, operation: http.Operation) -> Job | None:
         name = next((name for name in (*NAMES, EXECUTION) if f"{{{name}}}" in operation.path), None)
