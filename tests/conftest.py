@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sys
+import time
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -74,6 +75,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: next((number for number, room in enumerate(LONG_ROOMS) if room in item.path.parents), 9)
     )
+
+
+UNTIL = "TESTS_UNTIL"  # seconds since 1970, after which no test begins any more
+TIME_OVER = "the time of this run was over"
+
+
+@pytest.hookimpl(tryfirst=True)  # before anything is started for it
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.time() > float(os.environ.get(UNTIL, "inf")):
+        pytest.skip(TIME_OVER)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    left = [each for each in terminalreporter.stats.get("skipped", ()) if TIME_OVER in str(each.longrepr)]
+    if left:
+        terminalreporter.write_line(f"NOT RUN: {len(left)} tests, because {TIME_OVER}")
 
 
 LONG_ROOMS = [Path(__file__).parent / name for name in ("simulation", "acceptance", "engines", "contract", "facades")]
