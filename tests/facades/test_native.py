@@ -916,7 +916,8 @@ async def test_nodes_and_segments_are_listed(api: httpx.AsyncClient, world: Worl
     node = (await api.get("/v1/nodes")).json()["items"][0]
     assert (node["name"], node["busy"], node["slots"], node["state"]) == (NODE, 1, 8, "live")
     assert node["segments"] == 1
-    assert {"segment": 7, "owner": NODE, "term": 1} in (await api.get("/v1/segments")).json()["items"]
+    segments = (await api.get("/v1/segments")).json()["items"]
+    assert {"segment": 7, "owner": NODE, "term": 1, "triggers": 0, "due_within_hour": 0} in segments
 
 
 # ── over a socket ──

@@ -80,7 +80,9 @@ class TimelinePage:
         """Everybody who sees the same is served by one look."""
         org, zone = http.principal(request).bound_to, self._shell.zone_of(request)
         key = (org, zone, *sorted(request.args.items()))
-        seen = await self._shared.see(key, lambda: self._look(dict(request.args), org, zone))
+        seen = await self._shared.see(
+            key, lambda: self._look(dict(request.args), org, zone), is_whole=lambda values: bool(values["is_foretold"])
+        )
         return self._shell.shared_page(request, "timeline.html", seen.drawn, seen.values)
 
     async def _look(self, args: dict[str, Any], org: int | None, zone: str) -> dict[str, Any]:
