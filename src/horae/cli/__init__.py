@@ -81,9 +81,11 @@ def _leave(end: SystemExit) -> None:
     threads = sys.modules.get("threading")
     if "horae.app" in sys.modules or (threads is not None and threads.active_count() > 1):
         raise end
+    if not isinstance(end.code, int | None):
+        raise end  # Python shows what it is
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
         raise end from None  # who cannot be told is told so by Python
-    os._exit(end.code if isinstance(end.code, int) else 1)
+    os._exit(end.code or 0)
