@@ -56,8 +56,14 @@ def axe(need: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> 
     return Path(where, "node_modules/axe-core/axe.min.js").read_text()
 
 
+# Colours that are on their way to others are read by nobody.
+AT_REST = """() => Promise.all(document.getAnimations()
+  .filter((each) => Number.isFinite(each.effect.getComputedTiming().endTime)).map((each) => each.finished))"""
+
+
 def judge(page: Any, axe: str) -> list[tuple[str, str]]:
     """What axe-core finds wrong in a page as it stands: the rules, each with an element that breaks it."""
+    page.evaluate(AT_REST)
     judged = page.evaluate(f"{axe}; axe.run({{runOnly: {json.dumps(RULES)}}})")
     return [(one["id"], one["nodes"][0]["html"][:200]) for one in judged["violations"]]
 

@@ -33,8 +33,6 @@ class Order:
 def order(context: Context, data: Order) -> int:
     return data.count
 """
-AT_REST = """() => Promise.all(document.getAnimations()
-  .filter((each) => Number.isFinite(each.effect.getComputedTiming().endTime)).map((each) => each.finished))"""
 ALL_OPEN = "document.querySelectorAll('main details').forEach((each) => { each.open = true; })"
 
 
@@ -270,7 +268,6 @@ def test_axe_finds_nothing_in_what_is_opened(
         for it in opened:
             page.goto(it.path)
             it.act(page)
-            page.evaluate(AT_REST)
             said = [str(one) for one in judge(page, axe)]
             if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
                 said.append("it is wider than the window")

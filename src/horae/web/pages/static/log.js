@@ -88,6 +88,8 @@ function layOut() {
   }
   byId("steps").hidden = byId("fold").hidden = sections.length < 2;
   byId("first-error").hidden = !log.error;
+  const before = scale();
+  const top = lineAt(Math.floor((box.scrollTop * before) / rowHeight));
   pieces = [];
   rows = 0;
   let line = 1;
@@ -106,6 +108,7 @@ function layOut() {
   rowHeight = Math.max(14, parseFloat(getComputedStyle(box).lineHeight) || 24);
   byId("height").style.height = `${Math.min(TALLEST, rows * rowHeight)}px`;
   if (isFollowing) box.scrollTop = box.scrollHeight;
+  else if (scale() !== before) box.scrollTop = (rowOf(top) * rowHeight) / scale(); // with more lines a pixel stands for more of them
   show();
 }
 
