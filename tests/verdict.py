@@ -60,13 +60,13 @@ def pytest_configure(config: pytest.Config) -> None:
 # ── around pytest ──
 
 
-def run(arguments: list[str]) -> tuple[int, dict[str, str], list[str]]:
+def run(arguments: list[str], **more: str) -> tuple[int, dict[str, str], list[str]]:
     """Return what pytest exits with; the tests that failed, with their output; the files that could not be read."""
     with tempfile.TemporaryDirectory() as directory:
         record = Path(directory) / "record"
         record.touch()
         argv = [sys.executable, "-m", "pytest", "-p", "tests.verdict", *arguments]
-        code = subprocess.run(argv, env={**os.environ, RECORD: str(record)}, check=False).returncode
+        code = subprocess.run(argv, env={**os.environ, **more, RECORD: str(record)}, check=False).returncode
         lines: list[Any] = [json.loads(line) for line in record.read_text().splitlines()]
     failed: dict[str, str] = {}
     for kind, name, text in lines:
@@ -114,7 +114,7 @@ def is_flaky(name: str, arguments: list[str]) -> bool:
 
 def passes_alone(name: str, arguments: list[str]) -> bool:
     say(f"\nonce more, alone: {name}")
-    return run([*alone(arguments), name])[0] == 0
+    return run([*alone(arguments), name], TESTS_UNTIL="inf")[0] == 0  # whether its time is over or not
 
 
 def remember(flaky: list[str]) -> int:

@@ -96,7 +96,8 @@ def test_an_invitation_becomes_a_login_whose_sessions_are_switched_ended_and_lef
     other.get_by_role("button", name="End", exact=True).wait_for(state="detached")
     other.locator("#who summary").click()
     other.get_by_label("Go on in").select_option(index=1)
-    other.get_by_role("button", name="Switch").click()
+    with other.expect_navigation():  # what is opened before that is closed by it
+        other.get_by_role("button", name="Switch").click()
     other.locator("#who summary").click()
     other.get_by_text("editor in organisation").wait_for()
     other.get_by_role("button", name="Log out").click()
