@@ -153,9 +153,8 @@ class AuditFilter:
 # ── the chain ──
 
 
-_SEALED_FORM = "\0".join(
-    ["%s"] * (len(Row._fields) - 1)
-)  # the hash before it, and all columns but its own seq and hash
+# The hash of the row before, and all columns but seq and hash.
+_SEALED_FORM = "\0".join(["%s"] * (len(Row._fields) - 1))
 
 
 def seal(before: str, row: Row) -> str:
