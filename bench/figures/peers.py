@@ -50,6 +50,9 @@ async def _measured(bench: Bench, others: list[Peer]) -> AsyncIterator[Line]:
         for way, aim in (("http", 1.0 if clients == 1 else 1.5), ("transaction", 1.0)):
             line = Line(f"peers.enqueue.{way}", bench.store, "jobs/s", aim=Aim("at least", aim, "quotient"))
             yield await _rate(bench, line, others, "enqueue", size // 10, clients, way)
+        if clients > 1:
+            line = Line("peers.enqueue.http.apart", bench.store, "jobs/s")
+            yield await _rate(bench, line, others, "enqueue", size // 10, clients, "http", ours_by="apart")
     line = Line("peers.bulk", bench.store, "jobs/s", aim=Aim("at least", 1.2, "quotient"))
     yield await _rate(bench, line, others, "bulk", size * 5, 1, "http")
     yield await _latency(bench, others)
@@ -72,11 +75,13 @@ def _table(lines: list[Line]) -> str:
 # ── what enters ──
 
 
-async def _rate(bench: Bench, line: Line, others: list[Peer], action: str, count: int, clients: int, way: str) -> Line:
+async def _rate(
+    bench: Bench, line: Line, others: list[Peer], action: str, count: int, clients: int, way: str, ours_by: str = ""
+) -> Line:
     line.detail = {"jobs": count, "clients": clients}
 
     async def ours() -> tuple[float, dict[str, Any]]:
-        answer = await _ask_ours(bench, way, action, count, clients)
+        answer = await _ask_ours(bench, way, ours_by or action, count, clients)
         return count / answer["seconds"], {"server_cpu_us": round(answer["cpu"] / count * 1e6)}
 
     async def one(peer: Peer) -> float:

@@ -1,6 +1,7 @@
 """Horae itself, as the other programs: python -m bench.peers.horae_program URL ACTION COUNT CLIENTS.
 
 URL is that of a server, for work that comes by HTTP; or that of its database, for work handed over in a transaction.
+CLIENTS callers share one Client, as those of the others share their pool; with `apart`, each has its own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any
 
@@ -21,9 +23,24 @@ JOB = 1  # the only one there
 
 
 async def enqueue(url: str, count: int, clients: int) -> dict[str, Any]:
-    share = _by_http if url.startswith("http") else _in_transactions
+    if not url.startswith("http"):
+        return await _seconds_of(clients, lambda *start: _in_transactions(url, count // clients, *start))
+    async with Client(url) as client:
+        return await _seconds_of(clients, lambda *start: _by_http(client, count // clients, *start))
+
+
+async def apart(url: str, count: int, clients: int) -> dict[str, Any]:
+    async def one(*start: Any) -> None:
+        async with Client(url) as client:
+            await _by_http(client, count // clients, *start)
+
+    return await _seconds_of(clients, one)
+
+
+async def _seconds_of(clients: int, share: Callable[..., Coroutine[Any, Any, None]]) -> dict[str, Any]:
+    """Return how long the shares of all take that begin together, once all have a connection."""
     ready, go = asyncio.Barrier(clients + 1), asyncio.Event()
-    shares = [asyncio.create_task(share(url, count // clients, ready, go)) for _ in range(clients)]
+    shares = [asyncio.create_task(share(ready, go)) for _ in range(clients)]
     await ready.wait()
     began = time.time()
     go.set()
@@ -31,13 +48,12 @@ async def enqueue(url: str, count: int, clients: int) -> dict[str, Any]:
     return {"seconds": time.time() - began}
 
 
-async def _by_http(url: str, count: int, ready: asyncio.Barrier, go: asyncio.Event) -> None:
-    async with Client(url) as client:
-        await client.run_now(JOB)  # the connection is open now
-        await ready.wait()
-        await go.wait()
-        for number in range(count):
-            await client.run_now(JOB, data={"n": number})
+async def _by_http(client: Client, count: int, ready: asyncio.Barrier, go: asyncio.Event) -> None:
+    await client.run_now(JOB)  # a connection is open now
+    await ready.wait()
+    await go.wait()
+    for number in range(count):
+        await client.run_now(JOB, data={"n": number})
 
 
 async def _in_transactions(url: str, count: int, ready: asyncio.Barrier, go: asyncio.Event) -> None:
@@ -77,7 +93,7 @@ async def _late(client: Client, run_id: int, at: float) -> float:
     return datetime.fromisoformat(run.started_at).timestamp() - at
 
 
-ACTIONS = {one.__name__: one for one in (enqueue, bulk, latency)}
+ACTIONS = {one.__name__: one for one in (enqueue, apart, bulk, latency)}
 
 if __name__ == "__main__":
     _, url, action, count, clients = sys.argv

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -14,12 +15,19 @@ from tests.acceptance.server import Server
 from tests.repositories import make_repository
 
 pytestmark = pytest.mark.xdist_group("walls")  # one server
+HIDDEN = "hidden-program"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, need: Callable[..., None]) -> Iterator[Server]:
+    """With a program on its PATH that lies where no sandbox shows it."""
     need("bwrap")
-    running = Server(tmp_path_factory.mktemp("walls"), "--sandbox", "auto").start()
+    programs = tmp_path_factory.mktemp("programs")
+    (programs / HIDDEN).write_text("#!/bin/sh\n")
+    (programs / HIDDEN).chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(programs), prepend=os.pathsep)
+        running = Server(tmp_path_factory.mktemp("walls"), "--sandbox", "auto").start()
     yield running
     running.stop()
 
@@ -44,6 +52,10 @@ ROWS: list[tuple[str, str, dict[str, Any], str, bool]] = [
      "network_off", False),
     ("a file of the machine", "cat {mine}", {}, "file_hidden", True),
     ("a program of the machine", "{tool}", {}, "file_hidden", True),
+    ("a program of the machine by its name", HIDDEN, {}, "command_hidden", True),
+    ("a port of the system", "python3 -c 'import socket; socket.socket().bind((\"127.0.0.1\", 80))'", {},
+     "denied", False),
+    ("a file of the system that is no program", "/etc/passwd", {}, "denied", False),
     ("a program that nobody has", "no-such-program", {}, "command_missing", True),
     ("no interpreter", "printf '#!/opt/none/tool\\n' > x.sh; chmod +x x.sh; ./x.sh", {}, "interpreter_missing", True),
     ("line ends of another system", "printf '#!/bin/sh\\r\\necho\\r\\n' > x.sh; chmod +x x.sh; ./x.sh", {},

@@ -20,8 +20,9 @@ from horae.client import (
     running,
 )
 from horae.client.address import DEFAULT_URL, find_server
-from horae.client.steps import Call, Give, Pause, Read, Step, Stream, next_step
+from horae.client.steps import Call, Give, Hear, Pause, Read, Step, Stream, next_step
 from horae.client.streams import Streams
+from horae.client.together import Together
 from horae.client.twins import Late, Plain, dress, read_json, read_typed
 from horae.client.wire import Request
 from horae.wire.http import Fault
@@ -68,6 +69,7 @@ class Client:
             )
         )
         self.url = self._streams.server.url
+        self._orders = Together(lambda: asyncio.get_running_loop().create_future())
 
     async def __aenter__(self) -> Self:
         return self
@@ -89,7 +91,8 @@ class Client:
         return read_json(await self._perform(call), call.has, self._streams.server)
 
     async def _perform(self, call: Call[Any]) -> Any:
-        steps, outcome, fault = call.steps(), None, None
+        steps = call.steps() if call.order is None else self._orders.place(call)
+        outcome = fault = None
         try:
             while True:
                 outcome, fault = await self._do(next_step(steps, outcome, fault))
@@ -120,6 +123,8 @@ class Client:
                 return await self._streams.exchange(step), None
             if isinstance(step, Read):
                 return await step.answer.rest.read() if step.answer.rest else b"", None
+            if isinstance(step, Hear):
+                return await step.slot, None
             assert isinstance(step, Pause)
             await asyncio.sleep(step.seconds)
         except Fault as fault:

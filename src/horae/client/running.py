@@ -37,10 +37,17 @@ def run_now(
     run_at: str | None = None,
     key: str = "",
 ) -> Call[Run]:
-    """Ask for a run, now or at a moment; it may be born skipped, if the job's overlap policy says so."""
-    body = given({"data": data, "node": node, "priority": priority, "run_at": run_at})
+    """Ask for a run, now or at a moment; it may be born skipped, if the job's overlap policy says so. What is asked for
+    while other orders are on their way goes together, unless it has a `key` of its own."""
+    body = dump(given({"data": data, "node": node, "priority": priority, "run_at": run_at}))
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or new_key()}
-    return one(Request("POST", f"/v1/jobs/{job_id}/run", dump(body), headers), has="id")
+    order = _order(job_id, body) if not key and isinstance(job_id, int) else None
+    return one(Request("POST", f"/v1/jobs/{job_id}/run", body, headers), has="id")._replace(order=order)
+
+
+def _order(job_id: int, body: bytes) -> bytes:
+    """Return the body of a request for one run as an order among many."""
+    return b'{"job":%d%b%b' % (job_id, b"" if body == b"{}" else b",", body[1:])
 
 
 def run_many(orders: Iterable[Mapping[str, Any]]) -> Call[list[Ordered]]:

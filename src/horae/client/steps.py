@@ -73,7 +73,13 @@ class Give(NamedTuple):
     item: Any
 
 
-Step = Request | Pause | Read | Give
+class Hear(NamedTuple):
+    """What another call of this client tells us there."""
+
+    slot: Any  # a future: of asyncio, or of threads
+
+
+Step = Request | Pause | Read | Give | Hear
 Steps = Generator[Step, Any, Any]
 
 
@@ -84,6 +90,7 @@ class Call(NamedTuple, Generic[T]):
     steps: Callable[[], Steps]
     has: str = ""
     result: Any = None  # the type that the `result` of a run is to have, if it succeeded
+    order: bytes | None = None  # JSON: the same as one of many (client.together)
 
 
 class Stream(NamedTuple, Generic[T]):

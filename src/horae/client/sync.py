@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
@@ -21,7 +22,8 @@ from horae.client import (
 )
 from horae.client.address import DEFAULT_URL, find_server
 from horae.client.sockets import Sockets
-from horae.client.steps import Call, Give, Pause, Read, Step, Stream, next_step
+from horae.client.steps import Call, Give, Hear, Pause, Read, Step, Stream, next_step
+from horae.client.together import Together
 from horae.client.twins import Late, Plain, dress, read_json, read_typed
 from horae.client.wire import Request
 from horae.wire.http import Fault
@@ -68,6 +70,7 @@ class SyncClient:
             )
         )
         self.url = self._sockets.server.url
+        self._orders = Together(Future)
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +92,8 @@ class SyncClient:
         return read_json(self._perform(call), call.has, self._sockets.server)
 
     def _perform(self, call: Call[Any]) -> Any:
-        steps, outcome, fault = call.steps(), None, None
+        steps = call.steps() if call.order is None else self._orders.place(call)
+        outcome = fault = None
         try:
             while True:
                 outcome, fault = self._do(next_step(steps, outcome, fault))
@@ -120,6 +124,8 @@ class SyncClient:
                 return self._sockets.exchange(step), None
             if isinstance(step, Read):
                 return step.answer.rest.read() if step.answer.rest else b"", None
+            if isinstance(step, Hear):
+                return step.slot.result(), None
             assert isinstance(step, Pause)
             time.sleep(step.seconds)
         except Fault as fault:
