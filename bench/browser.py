@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -101,10 +101,24 @@ def blocks(trace: bytes, apart: float) -> list[tuple[float, float]]:
     tasks = [it for it in events if it["name"] == TASK and names.get((it["pid"], it["tid"])) == "CrRendererMain"]
     begin = min((it["ts"] for it in tasks), default=0)
     found: dict[int, tuple[float, float]] = {}
-    for it in tasks:
-        place = int((it["ts"] - begin) / 1e6 / apart)
-        found[place] = max(found.get(place, (0.0, 0.0)), (it["dur"] / 1000, it.get("tdur", 0) / 1000))
+    for at, wall, processor in _spans(tasks):
+        place = int((at - begin) / 1e6 / apart)
+        found[place] = max(found.get(place, (0.0, 0.0)), (wall / 1000, processor / 1000))
     return [found[place] for place in sorted(found)]
+
+
+def _spans(tasks: Sequence[Any]) -> Iterator[tuple[float, float, float]]:
+    """Yield when each task began, and how long it took by both clocks, be it told as one event (X) or as its beginning
+    and its end (B, E); of one that the trace cuts off nobody knows."""
+    begun: dict[tuple[int, int], list[Any]] = {}
+    for it in sorted(tasks, key=lambda it: it["ts"]):
+        if it["ph"] == "X" and "dur" in it:
+            yield it["ts"], it["dur"], it.get("tdur", 0)
+        elif it["ph"] == "B":
+            begun.setdefault((it["pid"], it["tid"]), []).append(it)
+        elif it["ph"] == "E" and (open_ := begun.get((it["pid"], it["tid"]))):
+            began = open_.pop()
+            yield began["ts"], it["ts"] - began["ts"], it.get("tts", 0) - began.get("tts", 0)
 
 
 async def kept(session: Any) -> dict[str, float]:

@@ -124,7 +124,8 @@ class Client:
             if isinstance(step, Read):
                 return await step.answer.rest.read() if step.answer.rest else b"", None
             if isinstance(step, Hear):
-                return await step.slot, None
+                await asyncio.wait((step.slot,), timeout=step.seconds)
+                return step.slot.result() if step.slot.done() else None, None
             assert isinstance(step, Pause)
             await asyncio.sleep(step.seconds)
         except Fault as fault:

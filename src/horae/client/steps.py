@@ -74,9 +74,10 @@ class Give(NamedTuple):
 
 
 class Hear(NamedTuple):
-    """What another call of this client tells us there."""
+    """What another call of this client tells us there; None if it has not by then."""
 
     slot: Any  # a future: of asyncio, or of threads
+    seconds: float
 
 
 Step = Request | Pause | Read | Give | Hear

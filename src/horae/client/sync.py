@@ -50,6 +50,13 @@ def _stream(make: Callable[P, Stream[T]]) -> Callable[Concatenate[SyncClient, P]
     return late
 
 
+def _heard(step: Hear) -> Any:
+    try:
+        return step.slot.result(step.seconds)
+    except TimeoutError:
+        return None
+
+
 class SyncClient:
     """One Horae server. Use it as a context manager, or close it. Threads may share it."""
 
@@ -125,7 +132,7 @@ class SyncClient:
             if isinstance(step, Read):
                 return step.answer.rest.read() if step.answer.rest else b"", None
             if isinstance(step, Hear):
-                return step.slot.result(), None
+                return _heard(step), None
             assert isinstance(step, Pause)
             time.sleep(step.seconds)
         except Fault as fault:

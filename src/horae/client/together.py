@@ -1,7 +1,7 @@
 """Orders of one client that wait together go together: what comes while others are on their way is one request.
 
-    run_now ──► a way is free ──────► goes at once, by itself
-    run_now ──► all ways are taken ─► waits ──► the next that is free takes all who wait: POST /v1/runs
+    run_now ──► nothing is on its way ─► goes at once, by itself
+    run_now ──► others are ──► waits ──► when those are answered, or are slow, all who wait go as one: POST /v1/runs
 
 Nobody waits for company: a program that asks for one run after the other sends what it always did. Whoever waited
 longest sends for all, and gives each its answer: the run, or the error that it alone would have had.
@@ -18,12 +18,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from horae.client.making import MANY_TIMEOUT, new_key
-from horae.client.steps import BUSY, Call, Hear, Steps, ask, error_of, foreign
+from horae.client.making import new_key
+from horae.client.steps import BUSY, Call, Hear, Pause, Steps, ask, error_of, foreign
 from horae.client.wire import Answer, Request
 from horae.errors import Error, Limited, Unauthenticated, Unavailable
 
-WAYS = 2  # requests of orders that are on their way at once
+PATIENCE = 0.05  # seconds after which those who wait do so no longer for a request that is slow
+WAYS = 8  # requests that are on their way at once, at most
 MOST = 1000  # orders that go together
 MOST_BYTES = 1 << 19  # of those
 _FOR_ALL = (Unavailable, Limited, Unauthenticated)  # which none of them would be spared
@@ -72,7 +73,8 @@ class Together:
         if (slot := self._enter(call)) is None:
             return (yield from self._on_a_way(call))
         try:
-            told = yield Hear(slot)
+            while (told := (yield Hear(slot, PATIENCE))) is None and (told := self._lose_patience(slot)) is None:
+                pass
         except GeneratorExit:
             self._give_up(slot)
             raise
@@ -88,8 +90,8 @@ class Together:
         """Return where to wait; None: go at once."""
         assert call.order is not None
         with self._lock:
-            if self._under_way < WAYS:
-                self._under_way += 1
+            if not self._under_way:
+                self._under_way = 1
                 return None
             self._waiting.append(_Waiting(call, call.order, self._make_slot()))
             return self._waiting[-1].slot
@@ -103,12 +105,24 @@ class Together:
     def _leave(self) -> None:
         """Give one's way to those who wait."""
         with self._lock:
-            waiting = [one for one in self._waiting if not one.slot.done()]
-            some, self._waiting = _cut(waiting)
-            if some:
-                some[0].slot.set_result(_Batch(some, new_key()))
+            batch = self._gather()
+            if batch is not None:
+                batch.members[0].slot.set_result(batch)
             else:
                 self._under_way -= 1
+
+    def _gather(self) -> _Batch | None:
+        some, self._waiting = _cut([one for one in self._waiting if not one.slot.done()])
+        return _Batch(some, new_key()) if some else None
+
+    def _lose_patience(self, slot: Slot) -> _Batch | None:
+        """Return what to send, beside what is on its way; None: go on waiting."""
+        with self._lock:
+            first = next((one.slot for one in self._waiting if not one.slot.done()), None)
+            if first is not slot or self._under_way >= WAYS:
+                return None
+            self._under_way += 1
+            return self._gather()
 
     def _give_up(self, slot: Slot) -> None:
         """Somebody waits no longer: if he was to send for others, one of them does."""
@@ -131,12 +145,16 @@ class Together:
             answer = yield from ask(_request_of(batch))
             outcomes = _read(answer, len(batch.members))
         except GeneratorExit:
+            mine.cancel()
             self._hand_over(batch)
             raise
         except Error as error:
             outcomes = [_like(error) if isinstance(error, _FOR_ALL) else _Alone() for _ in batch.members]
-        self._leave()
         own = self._deliver(batch, outcomes, mine)
+        try:
+            yield Pause(0)  # whoever was told may have more, which is to go with the next
+        finally:
+            self._leave()
         if isinstance(own, Error):
             raise own
         return (yield from call.steps()) if isinstance(own, _Alone) else own
@@ -170,7 +188,7 @@ def _cut(waiting: list[_Waiting]) -> tuple[list[_Waiting], list[_Waiting]]:
 def _request_of(batch: _Batch) -> Request:
     body = b"[%b]" % b",".join([one.order for one in batch.members])
     headers = {"Content-Type": "application/json", "Idempotency-Key": batch.key}
-    return Request("POST", "/v1/runs", body, headers, timeout=MANY_TIMEOUT)
+    return Request("POST", "/v1/runs", body, headers)
 
 
 def _read(answer: Answer, count: int) -> list[Any]:

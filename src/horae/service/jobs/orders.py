@@ -178,6 +178,11 @@ class Orders:
             answers += some
         return answers
 
+    async def place_batch(self, batch: OrderBatch | AlikeBatch, asker: Asker) -> Answers:
+        """As place_batches, of one alone: whatever the store fails with is raised, for nothing was made."""
+        deeds.note(is_bulk=True)
+        return await self._place_batch(batch, asker)
+
     async def place_batches(
         self, batches: AsyncIterator[OrderBatch | AlikeBatch], asker: Asker
     ) -> AsyncGenerator[Answers, None]:

@@ -48,7 +48,8 @@ class Many(NamedTuple):
     async def slices(self) -> AsyncIterator[list[bytes]]:
         """Yield the texts of some items at a time; others have a turn in between."""
         for start in range(0, len(self.items), SLICE):
-            await asyncio.sleep(0)
+            if start:
+                await asyncio.sleep(0)
             yield [bytes(item) for item in self.items[start : start + SLICE]]
 
     async def read(self) -> AsyncIterator[tuple[str, Any]]:
@@ -283,6 +284,9 @@ class Pieces:
     async def send(self, request: http.Request) -> None:
         media = LINES[0].encode() if self._is_lines else b"application/json"
         before, after = (text.encode() for text in self._around)
+        if isinstance(self._pieces, list) and len(self._pieces) == 1:
+            await http.Reply(self._status, before + self._pieces[0] + after, media).send(request)
+            return
         await request.start(self._status, [(b"content-type", media), *http.DATA])
         for piece in self._pieces:
             await request.send({"type": "http.response.body", "body": before + piece, "more_body": True})

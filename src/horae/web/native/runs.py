@@ -23,7 +23,7 @@ from horae.errors import Error, Invalid
 from horae.service import Services
 from horae.service.batching import read_ahead
 from horae.service.insight.views import LogSlice
-from horae.service.jobs.orders import BATCH, AlikeBatch, Asker, OrderBatch, RunRequest, RunsAlike
+from horae.service.jobs.orders import BATCH, AlikeBatch, Answers, Asker, OrderBatch, RunRequest, RunsAlike
 from horae.web import http, params, render
 from horae.web.artifacts import send_artifact
 from horae.web.native.bodies import OrdersAlike, read_alike, read_orders
@@ -205,20 +205,28 @@ class Runs:
     async def _place(self, request: http.Request, many: Many) -> list[bytes]:
         """Return the answers as they are to be sent: made of one batch while the store is busy with the next."""
         who, key = http.principal(request), request.idempotency_key()
-        asker = Asker(who.name, who.org, is_bound=not who.is_local)
+        asker, orders = Asker(who.name, who.org, is_bound=not who.is_local), self._jobs.orders
         batches = _batches(many, f"{who.scope} POST /v1/runs", key)
+        if len(many.items) <= BATCH:  # there is no next
+            [batch] = [each async for each in batches]
+            return [piece async for piece in self._shown(request, many, await orders.place_batch(batch, asker))]
         pieces: list[bytes] = []
-        async with aclosing(read_ahead(self._jobs.orders.place_batches(batches, asker))) as answered:
+        async with aclosing(read_ahead(orders.place_batches(batches, asker))) as answered:
             async for answers in answered:
                 await asyncio.sleep(0)  # the next batch is on its way to the store
-                if isinstance(answers, RunsAlike):
-                    shown = render.runs_alike(answers.made.run, answers.made.ids, answers.data)
-                    pieces.append(between(is_lines=many.is_lines).join(shown))
-                    continue
-                for piece in in_pieces(answers, partial(_answer, request.id), is_lines=many.is_lines):
-                    pieces.append(piece)
-                    await asyncio.sleep(0)
+                pieces += [piece async for piece in self._shown(request, many, answers)]
         return pieces
+
+    async def _shown(self, request: http.Request, many: Many, answers: Answers) -> AsyncGenerator[bytes, None]:
+        """Yield the answers as they are to be sent; others have a turn in between."""
+        if isinstance(answers, RunsAlike):
+            shown = render.runs_alike(answers.made.run, answers.made.ids, answers.data)
+            yield between(is_lines=many.is_lines).join(shown)
+            return
+        for number, piece in enumerate(in_pieces(answers, partial(_answer, request.id), is_lines=many.is_lines)):
+            if number:
+                await asyncio.sleep(0)
+            yield piece
 
     async def get_run(self, request: http.Request) -> http.Answer:
         """Of one that is blocked by limits, `message` says what it waits for, and `eligible_at` when a rate lets it
