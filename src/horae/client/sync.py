@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
@@ -23,7 +22,7 @@ from horae.client import (
 from horae.client.address import DEFAULT_URL, find_server
 from horae.client.sockets import Sockets
 from horae.client.steps import Call, Give, Hear, Pause, Read, Step, Stream, next_step
-from horae.client.together import Together
+from horae.client.together import Slot, Together
 from horae.client.twins import Late, Plain, dress, read_json, read_typed
 from horae.client.wire import Request
 from horae.wire.http import Fault
@@ -48,6 +47,12 @@ def _stream(make: Callable[P, Stream[T]]) -> Callable[Concatenate[SyncClient, P]
 
     late: Callable[Concatenate[SyncClient, P], Generator[T, None, None]] = cast(Any, Late(lambda: dress(method, make)))
     return late
+
+
+def _new_slot() -> Slot:
+    from concurrent.futures import Future  # a command starts without
+
+    return Future()
 
 
 def _heard(step: Hear) -> Any:
@@ -77,7 +82,7 @@ class SyncClient:
             )
         )
         self.url = self._sockets.server.url
-        self._orders = Together(Future)
+        self._orders = Together(_new_slot)
 
     def __enter__(self) -> Self:
         return self
