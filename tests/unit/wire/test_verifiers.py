@@ -8,7 +8,7 @@ import re
 import secrets
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +17,7 @@ from horae.wire.nats.proofs import Proof, own_token, proof_header, read_proof, v
 
 SECRETS = st.text("ABCabc019_-", min_size=42, max_size=42)
 OF_NOW, OF_BEFORE = SECRETS.map(lambda it: f"{it}2"), SECRETS.map(lambda it: f"{it}w")
+ORDER = 2**252 + 27742317777372353535851937790883648493  # of the curve (RFC 8032)
 ANY_SECRET = OF_NOW | OF_BEFORE
 
 
@@ -68,9 +69,19 @@ def test_S39_by_what_is_kept_of_a_secret_of_now_nobody_makes_a_proof(secret: str
     assert kept not in [verifiers.kept_of(text) for text in (kept, digits, f"{digits[:42]}2")]
 
 
+def signed_by_one(message: bytes) -> str:
+    """Return a signature by the key of which the secret half is 1, which is looked at in the place of none."""
+    key, nothing = bytes.fromhex("58" + "66" * 31), bytes([1]) + bytes(31)
+    said = int.from_bytes(hashlib.sha512(nothing + key + message).digest(), "little") % ORDER
+    signature = nothing + said.to_bytes(32, "little")
+    Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+    return signature.hex()
+
+
 @given(OF_BEFORE, st.binary(max_size=99))
 def test_a_hash_of_before_is_no_key_of_a_signature(secret: str, message: bytes) -> None:
     kept = verifiers.kept_of(secret)
+    assert not Proof(7, signed_by_one(b"horae: an agent says\n" + message), message).is_of(kept)
     for text in (kept, f"{kept[:42]}2", secret):
         assert not Proof(7, verifiers.sign(text, message), message).is_of(kept)
 
