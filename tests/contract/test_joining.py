@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from horae import verifiers
 from horae.core.audit import AuditFilter
 from horae.core.model import ANY, Bounds, Token
 from horae.errors import ConfigError, Denied, Error, Evicted, Invalid, Unauthenticated
@@ -21,7 +22,6 @@ from horae.service.access.wanted import JOIN_SECONDS, parse_token
 from horae.service.audit import Audit
 from horae.service.metrics import Metrics
 from horae.testing import FakeClock
-from horae.wire import verifiers
 
 from .test_sessions import IDENTITY, node
 

@@ -6,7 +6,7 @@
 What must stay true: a secret is on disk before anybody hears of it, and nobody hears more than a verifier of it. So
 whenever we are killed, the next start finds what the server may know, and says the same again. A join token that is
 not the one we joined by is a new one: it is used, and what we had is kept until it has worked. One of before was made
-by a server that may know hashes alone (wire.verifiers): it makes a secret of before, and the next renewal one of now.
+by a server that may know hashes alone (horae.verifiers): it makes a secret of before, and the next renewal one of now.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from horae import verifiers
 from horae.errors import ConfigError, Error
-from horae.wire import verifiers
 
 log = structlog.get_logger()
 

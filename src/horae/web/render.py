@@ -23,7 +23,7 @@ from horae.core.work.progress import read_progress
 from horae.core.workflows.picture import TaskTally
 from horae.service.jobs.glances import Day
 from horae.service.jobs.submitting import Planned
-from horae.wire.verifiers import is_verifier
+from horae.verifiers import is_verifier
 
 
 @lru_cache(maxsize=4096)

@@ -13,12 +13,12 @@ verifiers; who has once sent a verifier never goes back.
 
 from __future__ import annotations
 
+from horae import verifiers
 from horae.core.audit import Deed
 from horae.core.model import ANY, JOIN, SECOND, Bounds, Token
 from horae.errors import Denied, Invalid
 from horae.service.access import Access, AccessStore
 from horae.service.audit import Audit
-from horae.wire import verifiers
 from horae.wire.nats.proofs import Proof
 
 

@@ -7,7 +7,7 @@
 
 The hash is one SHA-256, without salt or stretching. Those protect words that people choose, which can be
 guessed; nobody guesses 256 random bits, and a slow hash would only let strangers keep this process busy.
-Of agents, who prove over a broker that they have their secret, a verifier is kept in its place (wire.verifiers): by a
+Of agents, who prove over a broker that they have their secret, a verifier is kept in its place (horae.verifiers): by a
 hash such a proof could be made.
 """
 
@@ -22,9 +22,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from horae import verifiers
 from horae.errors import Limited
 from horae.ports.clock import Clock
-from horae.wire import verifiers
 
 CACHE_SECONDS = 3.0  # with the time between two looks of a stream (web.streams), less than the five that are promised
 CACHED = 4096  # tokens remembered

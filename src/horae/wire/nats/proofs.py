@@ -1,6 +1,6 @@
 """Proof of having a token, without showing it: a signature of what was said, by the key that its secret makes.
 
-Tokens of before (wire.verifiers) are proved by a code of it, under the hash that the server keeps: whoever has that
+Tokens of before (horae.verifiers) are proved by a code of it, under the hash that the server keeps: whoever has that
 hash can prove as much. So what is kept of a token is never sent as it is: neither of the one by which an agent comes
 in, nor of the credential which it makes itself by joining.
 
@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from horae.wire.verifiers import SIGNATURE, digits_of, is_of_now, is_signed, is_verifier, kept_of, sign
+from horae.verifiers import SIGNATURE, digits_of, is_of_now, is_signed, is_verifier, kept_of, sign
 
 PROOF = "Horae-Proof"  # header of the first message of an agent
 _TOKEN = re.compile(r"horae_[aj]_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.wire import verifiers
+from horae import verifiers
 from horae.wire.nats.proofs import Proof, own_token, proof_header, read_proof, veiled
 
 SECRETS = st.text("ABCabc019_-", min_size=42, max_size=42)
