@@ -291,7 +291,7 @@ async def test_an_agent_of_before_joins_over_grpc_and_is_told_over_nats_that_it_
         code = hmac.new(known.encode(), message, "sha256").hexdigest()
         answer = await Thief(client).say(raw, {KEY: keys.text, PROOF: f"{token.id}.{code}"}, line)
     assert b"E_JOIN_TOKEN" in answer
-    assert b"one of now is proved by an agent of now alone: upgrade this one" in answer
+    assert b"over NATS a token of this release needs an agent of this release: upgrade it" in answer
 
     async with grpc.aio.insecure_channel(doors.grpc) as channel, asyncio.timeout(DEADLINE):
         call: Any = channel.stream_stream(wire.CONNECT)(metadata=(("authorization", f"Bearer {text}"),))

@@ -490,7 +490,7 @@ def _refused_of_before(scope: str) -> Unauthenticated:
     """Whoever proves as agents did before hears so, whatever is wrong: it says nothing of the token."""
     error = _refused(scope)
     return Unauthenticated(
-        f"{error.message}; and one of now is proved by an agent of now alone: upgrade this one",
+        f"{error.message}; over NATS a token of this release needs an agent of this release: upgrade it",
         code=error.code,
         hint=error.hint,
     )
