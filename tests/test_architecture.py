@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "horae"
 FILES = sorted(path for path in SOURCE.rglob("*.py") if "generated" not in path.parts)
 
 # A command loads only what it needs: `horae runs` must not wait for what a server imports. Nor must every pytest.
-LAZY = {"app", "cli", "client", "config", "keys", "links", "testing", "tls", "values", "__init__"}
+LAZY = {"app", "cli", "client", "config", "keys", "links", "testing", "tls", "values", "verifiers", "__init__"}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "base", "manager"}
 
 

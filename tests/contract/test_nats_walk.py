@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from horae.wire.generated import agents_pb2 as pb
 from horae.wire.nats import broker
 from horae.wire.nats.broker import NODE, SUBJECTS, own_subject
 from horae.wire.nats.pipe import HEAD, WHOLE
-from horae.wire.nats.proofs import PROOF, HashedToken, proof_header, to_prove
+from horae.wire.nats.proofs import PROOF, own_token, proof_header, to_prove
 from horae.wire.nats.sealed import KEY, Keys
 
 from ..nats_server import Nats
@@ -156,7 +155,7 @@ async def tokens_of(place: Place) -> dict[str, tuple[Token, str] | None]:
     user = await access.create("t", "user", "ann", None)
     place.side.clock.advance(2)
     return {
-        "nobody": None, "wrong": (replace(good, hash="0" * 64), text[:-4] + "AAAA"), "revoked": revoked,
+        "nobody": None, "wrong": (good, f"{text[:-5]}AAAA{text[-1]}"), "revoked": revoked,
         "expired": expired, "user": user, "another agent": await place.token(OTHER), "its own": (good, text),
     }  # fmt: skip
 
@@ -165,11 +164,12 @@ def shown(known: tuple[Token, str] | None, way: str, reply: str, frame: bytes) -
     """Return the headers of a hello: with the token itself, as agents of before send it, or with a proof."""
     if known is None:
         return {} if way == "token" else {KEY: Keys().text}
-    token, text = known
+    text = known[1]
     if way == "token":
         return {"Authorization": f"Bearer {text}"}
-    keys = Keys()
-    return {KEY: keys.text, PROOF: proof_header(HashedToken(token.id, token.hash), to_prove(reply, keys.text, frame))}
+    keys, own = Keys(), own_token(text.replace("_u_", "_a_"))
+    assert own is not None
+    return {KEY: keys.text, PROOF: proof_header(own, to_prove(reply, keys.text, frame))}
 
 
 REFUSED = {"another agent": (b"PERMISSION_DENIED", b"E_TOKEN_BOUNDS"), "user": (b"UNAUTHENTICATED", b"E_")}

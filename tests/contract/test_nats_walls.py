@@ -24,7 +24,7 @@ from horae.testing import FakeClock
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.nats.broker import DOWN, HELLO, UP, Connector, close_client, own_subject
 from horae.wire.nats.pipe import HEAD, WHOLE, Pipe
-from horae.wire.nats.proofs import PROOF, HashedToken, Proof, proof_header, to_prove
+from horae.wire.nats.proofs import PROOF, Proof, own_token, proof_header, to_prove
 from horae.wire.nats.sealed import KEY, Keys
 
 from ..nats_server import Nats, running
@@ -143,23 +143,24 @@ async def test_S46_with_the_logins_of_the_documents_an_agent_hears_nothing_of_ot
 async def test_S46_with_the_logins_of_the_documents_nobody_speaks_for_another(
     sqlite_store: Store, clock: FakeClock, walled: Nats, tmp_path: Path
 ):
-    own, theirs = own_subject(DOWN, "evil", LINE), own_subject(DOWN, "n1", LINE)
+    here, theirs = own_subject(DOWN, "evil", LINE), own_subject(DOWN, "n1", LINE)
     frame = pb.AgentFrame(id=1, hello=hello(node="n1", highest_protocol=2)).SerializeToString()
     async with (
         serving(sqlite_store, clock, tmp_path, login(walled, "horae")) as place,
-        listening(login(walled, "evil"), own) as (evil, heard),
+        listening(login(walled, "evil"), here) as (evil, heard),
     ):
-        token, text = await place.token()  # a good one, for any agent
-        credentials = HashedToken(token.id, token.hash)
+        _, text = await place.token()  # a good one, for any agent
+        own = own_token(text)
+        assert own is not None
 
         async def say(subject: str, reply: str) -> None:
             keys = Keys()
-            proof = proof_header(credentials, to_prove(reply, keys.text, frame))
+            proof = proof_header(own, to_prove(reply, keys.text, frame))
             message = HEAD.pack(WHOLE, 1) + frame
             await evil.publish(subject, message, reply=reply, headers={KEY: keys.text, PROOF: proof})
 
         for subject, reply in (
-            (own_subject(HELLO, "n1"), theirs), (own_subject(HELLO, "n1"), own), (HELLO, f"{DOWN}.{LINE}"),
+            (own_subject(HELLO, "n1"), theirs), (own_subject(HELLO, "n1"), here), (HELLO, f"{DOWN}.{LINE}"),
             (own_subject(HELLO, "evil"), theirs),
         ):  # fmt: skip
             await say(subject, reply)
@@ -167,7 +168,7 @@ async def test_S46_with_the_logins_of_the_documents_nobody_speaks_for_another(
         assert heard == []
         assert await sqlite_store.list_nodes() == []
 
-        await say(own_subject(HELLO, "evil"), own)
+        await say(own_subject(HELLO, "evil"), here)
         async with asyncio.timeout(DEADLINE):
             while not heard:
                 await asyncio.sleep(0.01)
@@ -196,7 +197,7 @@ async def test_whoever_listens_on_a_broker_with_one_login_reads_neither_secrets_
 async def test_S33_whoever_listens_while_an_agent_joins_cannot_come_in_as_that_agent(
     sqlite_store: Store, clock: FakeClock, nats: Nats, tmp_path: Path
 ):
-    """What the server keeps of a credential is enough to prove it over a broker, and the first frame is not sealed."""
+    """The first frame is not sealed; and who knows what the server keeps of a credential could answer its agent."""
     side, access = Side(sqlite_store, clock, tmp_path, broker=nats.url), Access(sqlite_store, clock)
     agents = AgentAccess(access, sqlite_store, Audit(sqlite_store, clock, Metrics()), renewed_after=86_400.0)
     join = (await access.create("join", "join", "ann", 60.0, bounds=Bounds("n1")))[1]
@@ -231,15 +232,16 @@ async def test_a_proof_is_good_for_one_hello_on_one_line(
         serving(sqlite_store, clock, tmp_path, nats.url) as place,
         listening(nats.url, here) as (stranger, heard),
     ):
-        token, _ = await place.token("n1")
-        other, _ = await place.token("n1")
-        credentials = HashedToken(token.id, other.hash if case == "another token" else token.hash)
+        token, text = await place.token("n1")
+        _, other = await place.token("n1")
+        own = own_token(f"horae_a_{token.id}_{(other if case == 'another token' else text)[-43:]}")
+        assert own is not None
         said = to_prove(
             own_subject(DOWN, "n1", LINE[::-1]) if case == "another line" else here,
             keys.text,
             frame + b"x" if case == "another hello" else frame,
         )
-        headers = {KEY: keys.text, **({} if case == "no proof" else {PROOF: proof_header(credentials, said)})}
+        headers = {KEY: keys.text, **({} if case == "no proof" else {PROOF: proof_header(own, said)})}
         await stranger.publish(own_subject(HELLO, "n1"), HEAD.pack(WHOLE, 1) + frame, reply=here, headers=headers)
         async with asyncio.timeout(DEADLINE):
             while not heard:

@@ -357,7 +357,7 @@ async def test_a_token_made_over_http_is_shown_once_and_works(near: httpx.AsyncC
     assert token == {
         "id": 1, "name": "ci", "scope": "user", "owner": "ann", "org": 1, "state": "good", "revoked_at": None,
         "created_at": "2027-01-15T08:00:00Z", "expires_at": "2027-02-14T08:00:00Z", "parent_id": None,
-        "role": "admin", "node": None, "kinds": None, "labels": None, "resources": None,
+        "role": "admin", "node": None, "kinds": None, "labels": None, "resources": None, "by_hash": False,
     }  # fmt: skip
     assert (await far.get("/v1/jobs", headers={"authorization": f"Bearer {secret}"})).status_code == 200
     listed = await near.get("/v1/tokens")

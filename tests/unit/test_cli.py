@@ -747,12 +747,28 @@ QUEUE = {
 }  # fmt: skip
 TOKEN = {"id": 3, "name": "laptop of ann", "scope": "user", "owner": "ann", "org": 1, "role": "admin", "state": "good",
          "created_at": "2027-01-15T08:00:00Z", "expires_at": None, "node": None}  # fmt: skip
+AGENT_TOKEN = {
+    **TOKEN,
+    "scope": "agent",
+    "role": None,
+    "node": "n1",
+    "kinds": ["*"],
+    "labels": ["gpu"],
+    "resources": [],
+}
 USER = {"name": "ann", "kind": "local", "email": "ann@example.org", "roles": {"default": "admin"}, "state": "good",
         "created_at": "2027-01-15T08:00:00Z"}  # fmt: skip
 GRANT = {"id": 7, "who": "bob", "role": "operator", "job": None, "tag": "nightly", "queue": None,
          "created_by": "ann of the house", "created_at": "2027-01-15T08:00:00Z"}  # fmt: skip
 ALERT = {"id": 1, "rule": "night", "name": "backup of the house", "count": 3, "since_at": "2027-01-15T08:00:00Z",
          "last_at": "2027-01-15T08:00:00Z", "acked_by": "", "text": "failed 3 times"}  # fmt: skip
+
+
+def test_tokens_of_agents_that_are_to_be_replaced_are_shown(api: Fake) -> None:
+    given = [{"by_hash": True}, {"by_hash": True, "state": "revoked"}, {"by_hash": False}, {}]
+    api.get("/v1/tokens", page(*({**AGENT_TOKEN, **one} for one in given)))
+    shown = [re.findall(r"n1; gpu(?:; by hash)?", line) for line in invoke(api, "token", "list").stdout.splitlines()]
+    assert shown[-4:] == [["n1; gpu; by hash"], ["n1; gpu"], ["n1; gpu"], ["n1; gpu"]]
 
 
 @pytest.mark.parametrize(

@@ -375,7 +375,7 @@ class Token:
     name: str
     scope: str  # one of SCOPES
     owner: str  # of what is made with it
-    hash: str  # SHA-256 of the secret, hexadecimal
+    hash: str  # what is kept of the secret: SHA-256, hexadecimal; of agents a verifier (horae.verifiers)
     created_at: Moment
     expires_at: Moment | None = None
     revoked_at: Moment | None = None

@@ -1,16 +1,16 @@
 """The credential that an agent has of its own, in a file of its data directory that nobody else reads.
 
-    join token given ──► a secret is made and kept ──► hello with its hash ──► the id is kept: joined
-    renewal is due   ──► a secret is made and kept ──► its hash is sent    ──► answered: it is ours from now on
+    join token given ──► a secret is made and kept ──► hello with its verifier ──► the id is kept: joined
+    renewal is due   ──► a secret is made and kept ──► its verifier is sent    ──► answered: it is ours from now on
 
-What must stay true: a secret is on disk before anybody hears its hash. So whenever we are killed, the next start finds
-what the server may know, and says the same again. A join token that is not the one we joined by is a new one: it is
-used, and what we had is kept until it has worked.
+What must stay true: a secret is on disk before anybody hears of it, and nobody hears more than a verifier of it. So
+whenever we are killed, the next start finds what the server may know, and says the same again. A join token that is
+not the one we joined by is a new one: it is used, and what we had is kept until it has worked. One of before was made
+by a server that may know hashes alone (horae.verifiers): it makes a secret of before, and the next renewal one of now.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import secrets
@@ -19,11 +19,12 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from horae import verifiers
 from horae.errors import ConfigError, Error
 
 log = structlog.get_logger()
 
-_JOIN = re.compile(r"horae_j_([1-9][0-9]{0,17})_[A-Za-z0-9_-]{43}")
+_JOIN = re.compile(r"horae_j_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
 
 
 class Kept(msgspec.Struct, omit_defaults=True):
@@ -62,7 +63,9 @@ class OwnCredential:
             return
         self._join = join
         if number != self._kept.joining:
-            self._kept.joining, self._kept.secret = number, secrets.token_urlsafe(32)
+            is_of_now = verifiers.is_of_now(found[2])
+            self._kept.joining = number
+            self._kept.secret = verifiers.new_secret() if is_of_now else secrets.token_urlsafe(32)
             self._write()
 
     @property
@@ -72,8 +75,8 @@ class OwnCredential:
 
     @property
     def hash(self) -> str:
-        """Of the secret that we want to have, while we join."""
-        return _hash(self._kept.secret) if self._join else ""
+        """What a server is to keep of the secret that we want to have, while we join."""
+        return verifiers.kept_of(self._kept.secret) if self._join else ""
 
     def take(self, token_id: int) -> None:
         """We have joined. Should the disk be full just now, the next start joins again, to the same effect."""
@@ -86,11 +89,12 @@ class OwnCredential:
             log.warning("credential.unwritten", error=error.message)
 
     def make_next(self) -> str:
-        """Return the hash of our next secret: the same until it is ours."""
-        if not self._kept.next_secret:
-            self._kept.next_secret = secrets.token_urlsafe(32)
+        """Return the verifier of our next secret: the same until it is ours. One of before that never came to be ours
+        gives way: what we have is good until the next was used."""
+        if not verifiers.is_of_now(self._kept.next_secret):
+            self._kept.next_secret = verifiers.new_secret()
             self._write()
-        return _hash(self._kept.next_secret)
+        return verifiers.kept_of(self._kept.next_secret)
 
     def take_next(self) -> None:
         """The server knows it: from here on it is what we come in with."""
@@ -120,10 +124,6 @@ class OwnCredential:
                 os.close(directory)
         except OSError as error:
             raise Error(f"{self._file} cannot be written: {error.strerror}", code="E_FILE") from None
-
-
-def _hash(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _read(file: Path) -> Kept:

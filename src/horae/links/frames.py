@@ -22,6 +22,12 @@ REFUSALS: dict[str, type[Error]] = {
 }
 
 
+HINTS = {
+    "E_JOIN_TOKEN": "make one with `horae nodes join-token NODE`, and start the agent with --join; if it is good, a "
+    "server of before does not know it yet: upgrade servers before agents"
+}
+
+
 def write_hello(node: Node, identity: str, session: str) -> pb.Hello:
     return pb.Hello(
         lowest_protocol=wire.OLDEST_PROTOCOL, highest_protocol=wire.PROTOCOL, node=node.name, identity=identity,
@@ -37,7 +43,7 @@ def held_fields(attempts: Collection[Fenced]) -> dict[str, list[int]]:
 def refusal(status: str, text: str) -> Error:
     code, found, rest = text.partition(": ")
     if found and code.startswith("E_"):
-        return REFUSALS[status](rest, code=code)
+        return REFUSALS[status](rest, code=code, hint=HINTS.get(code, ""))
     return REFUSALS[status](text)
 
 

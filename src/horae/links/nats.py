@@ -138,7 +138,7 @@ class _Pull:
 class _NatsLine:
     def __init__(self, connector: broker.Connector, credentials: Credentials, node: str) -> None:
         self._connector = connector
-        self._token, self._hashed = credentials.login, proofs.hashed_token(credentials.login)
+        self._token, self._own = credentials.login, proofs.own_token(credentials.login)
         self.node = node
         self.client: Any = None
         self.name = secrets.token_hex(16)  # that nobody can guess
@@ -159,7 +159,7 @@ class _NatsLine:
         assert self._pipe is not None
         key = (message.headers or {}).get(sealed.KEY)
         if self._box is None and key is not None:
-            known = self._hashed.hash if self._hashed else ""
+            known = self._own.kept if self._own else ""
             try:
                 self._box = self._keys.box(key, known, self._here, is_agent=True)
             except sealed.Unsealed as error:
@@ -202,19 +202,19 @@ class _NatsLine:
         pipe.to = self._up
 
     def _veiled(self, hello: bytes) -> bytes:
-        """It is not sealed: of the credential that an agent makes when it joins, nobody else may learn the hash."""
+        """It is not sealed: of the credential that an agent makes when it joins, nobody else may learn what is kept."""
         frame = agents_pb2.AgentFrame.FromString(hello)
-        if self._hashed is None or not frame.hello.credential:
+        if self._own is None or not frame.hello.credential:
             return hello
         made, key = frame.hello.credential, self._keys.text
-        frame.hello.credential = proofs.veiled(made, self._hashed.hash, self._here, key)
+        frame.hello.credential = proofs.veiled(made, self._own.kept, self._here, key)
         return frame.SerializeToString()
 
     def _headers(self, hello: bytes) -> dict[str, str]:
         headers = {sealed.KEY: self._keys.text}
-        if self._hashed is not None:
+        if self._own is not None:
             message = proofs.to_prove(self._here, self._keys.text, hello)
-            headers[proofs.PROOF] = proofs.proof_header(self._hashed, message)
+            headers[proofs.PROOF] = proofs.proof_header(self._own, message)
         elif self._token and not self._token.startswith("horae_"):  # what is none of ours the server refuses by name
             headers["Authorization"] = f"Bearer {self._token}"
         return headers

@@ -35,6 +35,10 @@ class Token(Struct):
     kinds: Annotated[list[str] | None, Meta(description="What that agent may take; `*` is any.")]
     labels: Annotated[list[str] | None, Meta(description="What that agent may say to have; `*` is any.")]
     resources: Annotated[list[str] | None, Meta(description="What that agent may offer at most: gpu=2; `*` is any.")]
+    by_hash: Annotated[
+        bool,
+        Meta(description="Of an agent, made by an earlier version: over NATS the hash of it in the database will do."),
+    ]
 
 
 class NewToken(Token):

@@ -23,6 +23,7 @@ from horae.core.work.progress import read_progress
 from horae.core.workflows.picture import TaskTally
 from horae.service.jobs.glances import Day
 from horae.service.jobs.submitting import Planned
+from horae.verifiers import is_verifier
 
 
 @lru_cache(maxsize=4096)
@@ -238,6 +239,7 @@ def _token_fields(it: model.Token, state: str) -> dict[str, Any]:
         "parent_id": it.parent_id, "org": it.org, "role": str(it.role) if it.scope == "user" else None,
         "node": it.bounds and it.bounds.node, "kinds": it.bounds and list(it.bounds.kinds),
         "labels": it.bounds and list(it.bounds.labels), "resources": it.bounds and list(it.bounds.resources),
+        "by_hash": it.scope != "user" and not is_verifier(it.hash),
     }  # fmt: skip
 
 

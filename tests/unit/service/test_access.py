@@ -31,7 +31,8 @@ async def made(access: Access, scope: str = "user", expires_in: float | None = N
 
 
 def wrong_secret(text: str) -> str:
-    return text[:-1] + ("A" if text[-1] != "A" else "B")
+    """Of the same kind: the last character tells it."""
+    return text[:-2] + ("A" if text[-2] != "A" else "B") + text[-1]
 
 
 async def refusal(access: Access, text: str | None, scope: str = "user") -> Error:

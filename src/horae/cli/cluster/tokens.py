@@ -126,7 +126,7 @@ async def create(
 ) -> None:
     """Make a token and print it, this once.
 
-    Horae keeps only its hash. Give it back with --token-file, HORAE_TOKEN or HORAE_TOKEN_FILE.
+    Horae keeps only what it is known by. Give it back with --token-file, HORAE_TOKEN or HORAE_TOKEN_FILE.
     """
     with _place_for(file) as keep:  # before the token: one that cannot be kept is of no use
         async with _tokens(session, flags, config_file) as tokens:
@@ -239,11 +239,17 @@ async def list_tokens(session: Session, flags: dict[str, str], config_file: Conf
 
 
 def _bounds(it: Json) -> Cell | str:
-    """Return what an agent's token is good for."""
+    """Return what an agent's token is good for, and whether it is one to replace."""
     if it["scope"] == "user":
         return ""
+    is_by_hash = it.get("by_hash", False) and it["state"] == "good"
+    known = f"{_bound_to(it)}; by hash" if is_by_hash else _bound_to(it)
+    return Cell(known, "yellow") if is_by_hash or it["node"] is None else known
+
+
+def _bound_to(it: Json) -> str:
     if it["node"] is None:
-        return Cell("unbound", "yellow")
+        return "unbound"
     kinds, labels, resources = (" ".join(it[name]) for name in ("kinds", "labels", "resources"))
     return "; ".join([it["node"], *([kinds] if kinds != "*" else ()), *filter(None, (labels, resources))])
 

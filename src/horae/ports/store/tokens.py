@@ -27,7 +27,7 @@ class Tokens(Protocol):
         same; None when the parent was used for another one, or is revoked."""
 
     async def renew_token(self, token_id: int, next_hash: str) -> bool:
-        """Keep the hash of the secret that a credential shall have next; False when it is none, or revoked."""
+        """Keep what is kept of the secret that a credential shall have next; False when it is none, or revoked."""
 
     async def confirm_token(self, token_id: int, next_hash: str, at: Moment) -> bool:
         """The next secret of a credential was used: the one before is nothing from now on. False if it was not the

@@ -180,7 +180,7 @@ class _Line:
         self._box: sealed.Box | None = None
         self._own_key: dict[str, str] | None = None  # header of the next message
         self._is_first = True  # hello is not sealed
-        self._token_hash = ""  # of the token that was proved
+        self._known = ""  # what is kept of the token that was proved
         self._subscription: Any = None
 
     def check_name(self) -> None:
@@ -193,15 +193,15 @@ class _Line:
             text = f"on the subject of {self._node} nobody else says hello; got {clean(said, 128)}"
             raise Refused(grpc.StatusCode.PERMISSION_DENIED, f"E_TOKEN_BOUNDS: {text}")
 
-    def begin_sealing(self, token_hash: str) -> None:
+    def begin_sealing(self, known: str) -> None:
         if self._their_key is None:
             return  # an agent of before
         keys = sealed.Keys()
         try:
-            self._box = keys.box(self._their_key, token_hash, self._to, is_agent=False)
+            self._box = keys.box(self._their_key, known, self._to, is_agent=False)
         except sealed.Unsealed as error:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
-        self._own_key, self._token_hash = {sealed.KEY: keys.text}, token_hash
+        self._own_key, self._known = {sealed.KEY: keys.text}, known
 
     async def open(self, hello: Any) -> None:
         async def take(message: Any) -> None:
@@ -237,9 +237,9 @@ class _Line:
         try:
             frame = agents_pb2.AgentFrame.FromString(raw)
             made = frame.hello.credential
-            if not made or not self._token_hash or self._their_key is None:
+            if not made or not self._known or self._their_key is None:
                 return raw
-            frame.hello.credential = proofs.veiled(made, self._token_hash, self._to, self._their_key)
+            frame.hello.credential = proofs.veiled(made, self._known, self._to, self._their_key)
         except (DecodeError, ValueError):
             return raw  # whoever reads it says so
         return frame.SerializeToString()

@@ -1,4 +1,5 @@
-"""Who may come in: bearer tokens, made here, shown once, kept as hashes; and sessions, of a token or of a user.
+"""Who may come in: bearer tokens, made here, shown once, kept as hashes, those of agents as verifiers; and sessions, of
+a token or of a user.
 
 What must stay true:
 - A wrong secret, an unknown id, a revoked and an expired token are refused in the same words.
@@ -12,14 +13,13 @@ What must stay true:
   used once (agents.py).
 - A token that was made by another has its owner, may do no more, and ends with it; so does a session. The token of a
   user may do no more than that user, now.
-- No secret is logged.
+- No secret is logged, and what the store keeps of one of now is good for nothing but to know it again.
 
 Expiry is judged by this node's clock, revocation needs none.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -44,9 +44,9 @@ from horae.service.access.credentials import (
     Guessers,
     Known,
     digest_of,
-    hash_of,
     is_secret_of,
     keep,
+    kept_of,
     new_secret,
     parts_of,
     text_of,
@@ -54,7 +54,7 @@ from horae.service.access.credentials import (
 from horae.service.access.sessions import LOOK_UP_SECONDS, NOWHERE, Limits, Origin, Sessions
 from horae.service.access.wanted import Wanted
 from horae.service.patience import within
-from horae.wire.nats.proofs import Proof, code_of
+from horae.wire.nats.proofs import Proof
 
 SESSION = "session"  # the scope of what is open to those who logged in, too
 HOW_TO_LOG_IN = (
@@ -152,7 +152,8 @@ class Access:
     ) -> tuple[Token, str]:  # fmt: skip
         """Return a new token and its text, which nobody can ask for again. `expires_in` is in seconds; None: never. A
         user's does not outlive the token by which it is made. Where its owner has an account, it is bound to that."""
-        secret = new_secret()
+        kind = scope[0]
+        secret = new_secret(kind)
         now = await self._store.now()
         ends = [now + round(expires_in * SECOND)] if expires_in is not None else []
         if parent is not None and parent.expires_at is not None and scope == "user":
@@ -167,7 +168,7 @@ class Access:
                 name=name,
                 scope=scope,
                 owner=owner,
-                hash=hash_of(secret),
+                hash=kept_of(kind, secret),
                 created_at=now,
                 expires_at=min(ends, default=None),
                 parent_id=parent_id,
@@ -179,7 +180,7 @@ class Access:
         )
         self._known.forget(token.id)  # somebody may have asked for this id before it was given
         log.info("token.created", id=token.id, name=name, scope=scope, owner=owner, org=org, role=role, by=parent_id)
-        return token, text_of(scope[0], token.id, secret)
+        return token, text_of(kind, token.id, secret)
 
     async def open_session(self, token: Token, origin: Origin = NOWHERE) -> str:
         """Return the text of a session that ends with its token."""
@@ -292,7 +293,7 @@ class Access:
         kind, number, secret = parts
         if kind == "s":
             return await self._prove_session(number, secret, peer, org) if scope == SESSION else None
-        token = await self._find(number, peer, lambda hash: is_secret_of(secret, hash))
+        token = await self._find(number, peer, lambda kept: is_secret_of(secret, kept, kind))
         if token is None or token.scope[0] != kind:
             return None
         if scope in (token.scope, JOIN):
@@ -306,14 +307,14 @@ class Access:
         return await self._of_token(token, org)
 
     async def _find(self, token_id: int, peer: str, is_right: Callable[[str], bool]) -> Token | None:
-        """Return the token whose hash is right, with that one: of an agent, it may be the next, which takes the place
-        of the other by being used; and what is remembered of that may be too old to know it."""
-        token = _with_right_hash(await self._look_up(token_id, peer), is_right)
+        """Return the token, with what is kept of it and is right: of an agent, that may be the next, which takes the
+        place of the other by being used; and what is remembered of that may be too old to know it."""
+        token = _with_right(await self._look_up(token_id, peer), is_right)
         known = self._known.find(token_id)
         if token is None and known is not None and known.value is not None and known.value.renewed_at is not None:
             self._guessers.refuse(peer)
             self._known.forget(token_id)
-            token = _with_right_hash(await self._look_up(token_id, peer), is_right)
+            token = _with_right(await self._look_up(token_id, peer), is_right)
         if token is not None and token.hash == token.next_hash:
             token = replace(token, next_hash=None, renewed_at=await self._store.now())
             await self._store.confirm_token(token.id, token.hash, token.renewed_at or 0)
@@ -419,15 +420,15 @@ class Access:
 
     async def check_proof(self, proof: Proof, scope: str, peer: str) -> Token:
         """As check, where the token itself was not sent, but a proof that it is there; one to join by will do."""
-        token = await self._find(
-            proof.token_id, peer, lambda hash: hmac.compare_digest(code_of(hash, proof.message), proof.code)
-        )
+        token = await self._find(proof.token_id, peer, proof.is_of)
         if token is not None and token.scope in (scope, JOIN):
             await self._refuse_evicted(token)
             if self.state_of(token) in ("good", "used"):
+                if not proof.is_signature:
+                    log.warning("token.proved_by_hash", id=token.id, name=token.name)
                 return token
         self._guessers.count(peer)
-        raise _refused(scope)
+        raise _refused(scope) if proof.is_signature else _refused_of_before(scope)
 
     async def still_good(self, token_ids: Collection[int]) -> set[int]:
         """Return those of them that are good now, by one question for all: what is remembered may be old."""
@@ -453,7 +454,7 @@ class Access:
         return user
 
 
-def _with_right_hash(token: Token | None, is_right: Callable[[str], bool]) -> Token | None:
+def _with_right(token: Token | None, is_right: Callable[[str], bool]) -> Token | None:
     """An unknown one takes as long."""
     if is_right(token.hash if token else NO_HASH):
         return token
@@ -483,6 +484,16 @@ def _principal(token: Token, role: Role) -> Principal:
 
 _USE = {"user": "the HTTP API", "agent": "agents", JOIN: "joining as an agent, once"}
 _USE[SESSION] = _USE["user"]
+
+
+def _refused_of_before(scope: str) -> Unauthenticated:
+    """Whoever proves as agents did before hears so, whatever is wrong: it says nothing of the token."""
+    error = _refused(scope)
+    return Unauthenticated(
+        f"{error.message}; over NATS a token of this release needs an agent of this release: upgrade it",
+        code=error.code,
+        hint=error.hint,
+    )
 
 
 def _refused(scope: str) -> Unauthenticated:

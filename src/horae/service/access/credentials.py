@@ -7,6 +7,8 @@
 
 The hash is one SHA-256, without salt or stretching. Those protect words that people choose, which can be
 guessed; nobody guesses 256 random bits, and a slow hash would only let strangers keep this process busy.
+Of agents, who prove over a broker that they have their secret, a verifier is kept in its place (horae.verifiers): by a
+hash such a proof could be made.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from horae import verifiers
 from horae.errors import Limited
 from horae.ports.clock import Clock
 
@@ -29,6 +32,7 @@ TRIES = 20
 WINDOW = 60.0  # seconds
 PEERS = 4096  # whose failures are remembered
 NO_HASH = "0" * 64
+OF_AGENTS = ("a", "j")  # kinds
 
 _TEXT = re.compile(r"horae_([uajsid])_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
 
@@ -40,8 +44,8 @@ def is_ours(text: str) -> bool:
     return text.startswith("horae_")
 
 
-def new_secret() -> str:
-    return secrets.token_urlsafe(32)
+def new_secret(kind: str = "") -> str:
+    return verifiers.new_secret() if kind in OF_AGENTS else secrets.token_urlsafe(32)
 
 
 def text_of(kind: str, number: int, secret: str) -> str:
@@ -63,9 +67,14 @@ def digest_of(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def is_secret_of(secret: str, hash: str | None) -> bool:
-    """Return whether it has this hash; of what is not there, that takes as long."""
-    return hmac.compare_digest(hash_of(secret), hash or NO_HASH)
+def kept_of(kind: str, secret: str) -> str:
+    """Return what is kept of a secret: by the secret alone, so that what is wrong takes as long as what is right."""
+    return verifiers.kept_of(secret) if kind in OF_AGENTS else hash_of(secret)
+
+
+def is_secret_of(secret: str, kept: str | None, kind: str = "") -> bool:
+    """Return whether this is kept of it; of what is not there, that takes as long."""
+    return hmac.compare_digest(kept_of(kind, secret), kept or NO_HASH)
 
 
 class Asked(NamedTuple):

@@ -31,8 +31,8 @@ class Tokens:
         ]  # fmt: skip
 
     async def create_token(self, request: http.Request) -> http.Answer:
-        """`token` in the answer is shown this once: Horae keeps only its hash. What is made with a token has its owner,
-        and ends with it."""
+        """`token` in the answer is shown this once: Horae keeps only what it is known by. What is made with a
+        token has its owner, and ends with it."""
         wanted = parse_token(await request.document())
         who = http.principal(request)
         if wanted.scope in OF_AGENTS:  # it is given work with its secrets: of its organisation, or of all

@@ -4,9 +4,10 @@
           ◄── the server's key of this line, welcome (sealed) ──
     from then on everything is sealed, both ways
 
-Keys are made for the line and forgotten with it (X25519); the hash of the agent's token, which both ends know and
-nobody else, is mixed into what comes of them, so that nobody can stand between the two. The token itself is not sent
-(wire.nats.proofs).
+Keys are made for the line and forgotten with it (X25519); what the server keeps of the agent's token, which both ends
+know and nobody else, is mixed into what comes of them, so that nobody can stand between the two. The token itself is
+not sent (wire.nats.proofs). Who has read it in the database, and may publish to the broker, can answer an agent in the
+place of a server; but not come in as that agent, and so not stand between the two.
 What ends a line is not sealed: whoever can forge it can cut the line as well.
 """
 
@@ -37,15 +38,15 @@ class Keys:
         self._own = X25519PrivateKey.generate()
         self.text = base64.b64encode(self._own.public_key().public_bytes_raw()).decode()
 
-    def box(self, other: str, token_hash: str, line: str, *, is_agent: bool) -> Box:
-        """Unsealed, where `other` is no key."""
+    def box(self, other: str, known: str, line: str, *, is_agent: bool) -> Box:
+        """`known` is what the server keeps of the token. Unsealed, where `other` is no key."""
         try:
             shared = self._own.exchange(X25519PublicKey.from_public_bytes(base64.b64decode(other, validate=True)))
         except (ValueError, binascii.Error):
             raise Unsealed("that is no key") from None
         ends = (self.text, other) if is_agent else (other, self.text)
         about = "\n".join(("horae line", line, *ends)).encode()
-        made = HKDF(SHA256(), 64, token_hash.encode(), about).derive(shared)
+        made = HKDF(SHA256(), 64, known.encode(), about).derive(shared)
         up, down = made[:32], made[32:]
         return Box(up, down) if is_agent else Box(down, up)
 
