@@ -8,10 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from horae import Client, SyncClient
+from horae.errors import NotFound
+from horae.schemas import Run
 from tests.acceptance.server import DEADLINE, Server
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +80,31 @@ def test_many_orders_and_jobs_are_answered_one_by_one(server: Server) -> None:
         assert made[1].error is not None
         assert made[1].error.code == "E_NOT_FOUND"
         assert client.cancel(later.id).state == "cancelled"
+
+
+def test_tasks_that_share_a_client_get_each_its_own_run(server: Server) -> None:
+    with SyncClient(server.url) as client:
+        kept, gone = client.submit_many(
+            {"name": f"shared {n}", "overlap": "allow", "steps": [{"run": "true"}]} for n in range(2)
+        )
+        client.delete_job(gone.id)
+
+    async def all_at_once() -> list[Any]:
+        async with Client(server.url) as client:
+            orders = [
+                client.run_now(gone.id if n % 10 == 5 else kept.id, data={"n": n}, run_at="2199-01-01T00:00:00Z")
+                for n in range(40)
+            ]
+            return await asyncio.gather(*orders, return_exceptions=True)
+
+    made = asyncio.run(all_at_once())
+    assert [one.data["n"] for one in made if isinstance(one, Run)] == [n for n in range(40) if n % 10 != 5]
+    assert [type(one) for one in made[5::10]] == [NotFound] * 4
+    with SyncClient(server.url) as client:
+        assert len(client.runs(job_id=kept.id).items) == 36
+        for one in made:
+            if isinstance(one, Run):
+                client.cancel(one.id)
 
 
 def test_every_answer_of_a_real_server_is_read_as_its_type(server: Server) -> None:
