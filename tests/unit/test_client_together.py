@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from horae.client import Client, SyncClient, running
+from horae.client import Client, SyncClient, making, running
 from horae.client.address import find_server
 from horae.client.steps import Call, Hear, Pause, Steps
 from horae.client.together import MOST, MOST_BYTES, WAYS, Together
@@ -387,3 +387,38 @@ def test_a_problem_has_its_own_traceback_in_each_task(fake: Fake) -> None:
     refused = asyncio.run(all_at_once())
     assert {(type(one), one.code, one.hint) for one in refused} == {(Unavailable, "E_UNAVAILABLE", "wait")}
     assert len({id(one) for one in refused}) == 3
+
+
+# ── very many in one call ──
+
+
+def test_answers_are_read_while_the_next_part_is_with_the_server(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horae.client.making.MANY", 100)
+    read: list[int] = []
+
+    def answer(request: Any) -> Any:
+        numbers = [order["data"]["n"] for order in json.loads(request.body)]
+        return 200, {"runs": [run(number) for number in numbers]}
+
+    class Answers(making.OrderAnswers):
+        def all(self) -> list[Any]:
+            found = super().all()
+            read.append(len(found))
+            return found
+
+    monkeypatch.setattr(running, "OrderAnswers", Answers)
+    fake.post("/v1/runs", answer)
+    with SyncClient(fake.url) as client:
+        made = client.run_many({"job": 7, "data": {"n": n}} for n in range(250))
+        plain = client.json.run_many({"job": 7, "data": {"n": n}} for n in range(250))
+    assert [one.run.id for one in made if one.run] == [100 + n for n in range(250)]
+    assert [one["run"]["id"] for one in plain] == [100 + n for n in range(250)]
+    assert read == [0, 100, 200, 250] * 2
+
+
+def test_an_answer_that_cannot_be_read_is_told_when_all_is_sent(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horae.client.making.MANY", 100)
+    fake.post("/v1/runs", {"runs": [{"job_id": 7, "id": "x"}]})
+    with SyncClient(fake.url) as client, pytest.raises(Unavailable):
+        client.run_many({"job": 7} for _ in range(250))
+    assert len(fake.requests) == 3

@@ -23,7 +23,7 @@ from horae.client.address import DEFAULT_URL, find_server
 from horae.client.steps import Call, Give, Hear, Pause, Read, Step, Stream, next_step
 from horae.client.streams import Streams
 from horae.client.together import Together
-from horae.client.twins import Late, Plain, dress, read_json, read_typed
+from horae.client.twins import Late, Plain, dress, plainly, read_json, read_typed, typed
 from horae.client.wire import Request
 from horae.wire.http import Fault
 
@@ -33,9 +33,9 @@ T = TypeVar("T")
 
 def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]:
     async def method(self: Client, /, *args: P.args, **given: P.kwargs) -> T:
-        call = make(*args, **given)
-        typed: T = read_typed(make, await self._perform(call), call, self._streams.server)
-        return typed
+        call = typed(make(*args, **given), self._streams.server)
+        found: T = read_typed(make, await self._perform(call), call, self._streams.server)
+        return found
 
     late: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]] = cast(Any, Late(lambda: dress(method, make)))
     return late
@@ -88,7 +88,8 @@ class Client:
         return Plain(type(self), self._perform_plainly)
 
     async def _perform_plainly(self, call: Call[Any]) -> Any:
-        return read_json(await self._perform(call), call.has, self._streams.server)
+        server = self._streams.server
+        return read_json(await self._perform(plainly(call, server)), call.has, server)
 
     async def _perform(self, call: Call[Any]) -> Any:
         steps = call.steps() if call.order is None else self._orders.place(call)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -149,13 +150,30 @@ def load_many(body: bytes, has: str, url: str) -> list[Json]:
         raise foreign(url) from None
 
 
-class OrderAnswers(list[bytes]):
-    """Answers to very many orders, as they were sent: how they are read depends on what is wanted of them."""
+class OrderAnswers:
+    """What became of very many orders, part by part. How that is read depends on who asked: whoever performs the call
+    says so (`read`). Of one part it is read while the server is busy with the next."""
+
+    def __init__(self) -> None:
+        self.read: Callable[[bytes], list[Any]] = partial(load_ordered, url="")
+        self._found: list[Any] = []
+        self._unread: list[bytes] = []
 
     def take(self, answer: Answer) -> None:
         if not re.match(rb'\s*{\s*"runs"\s*:', answer.body):
             raise foreign(answer.server.url)
-        self.append(answer.body)
+        self._unread.append(answer.body)
+
+    def read_ahead(self) -> None:
+        """Read what is there; what cannot be read is told at the end, when all has been sent."""
+        with suppress(Exception):
+            self.all()
+
+    def all(self) -> list[Any]:
+        while self._unread:
+            self._found += self.read(self._unread[0])
+            del self._unread[0]
+        return self._found
 
 
 def load_ordered(body: bytes, url: str) -> list[Json]:

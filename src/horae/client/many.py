@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec import Struct, ValidationError, convert, json
 
 from horae.client.making import load_ordered
@@ -24,12 +22,9 @@ class _Runs(Struct):
 _decode = json.Decoder(_Runs).decode
 
 
-def read_ordered(bodies: Iterable[bytes], url: str) -> list[Ordered]:
+def read_ordered(body: bytes, url: str) -> list[Ordered]:
     """Mostly all are runs: then they are read as such at once."""
-    ordered: list[Ordered] = []
-    for body in bodies:
-        try:
-            ordered += map(Ordered, _decode(body).runs)
-        except ValidationError:
-            ordered += convert(load_ordered(body, url), list[Ordered])
-    return ordered
+    try:
+        return [*map(Ordered, _decode(body).runs)]
+    except ValidationError:
+        return convert(load_ordered(body, url), list[Ordered])

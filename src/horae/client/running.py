@@ -54,15 +54,20 @@ def run_many(orders: Iterable[Mapping[str, Any]]) -> Call[list[Ordered]]:
     """Ask for any number of runs, 10,000 at a time: each order has a `job` (id or key), and may have data, priority,
     run_at, node and an idempotency_key. Returns, in order, the run or the error of each."""
 
+    made, coming = OrderAnswers(), Ahead(parts(orders))
+
+    def meanwhile() -> None:
+        coming.prepare()
+        made.read_ahead()
+
     def steps() -> Steps:
-        made, coming = OrderAnswers(), Ahead(parts(orders))
         while (part := coming.take()) is not None:
             headers = {"Content-Type": "application/json", "Idempotency-Key": new_key()}
-            request = Request("POST", "/v1/runs", part, headers, timeout=MANY_TIMEOUT, meanwhile=coming.prepare)
+            request = Request("POST", "/v1/runs", part, headers, timeout=MANY_TIMEOUT, meanwhile=meanwhile)
             made.take((yield from ask(request)))
         return made
 
-    return Call(steps)
+    return Call(steps, answers=made)
 
 
 def rerun(

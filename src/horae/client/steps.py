@@ -92,6 +92,7 @@ class Call(NamedTuple, Generic[T]):
     has: str = ""
     result: Any = None  # the type that the `result` of a run is to have, if it succeeded
     order: bytes | None = None  # JSON: the same as one of many (client.together)
+    answers: Any = None  # to very many orders: making.OrderAnswers
 
 
 class Stream(NamedTuple, Generic[T]):

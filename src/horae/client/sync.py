@@ -23,7 +23,7 @@ from horae.client.address import DEFAULT_URL, find_server
 from horae.client.sockets import Sockets
 from horae.client.steps import Call, Give, Hear, Pause, Read, Step, Stream, next_step
 from horae.client.together import Slot, Together
-from horae.client.twins import Late, Plain, dress, read_json, read_typed
+from horae.client.twins import Late, Plain, dress, plainly, read_json, read_typed, typed
 from horae.client.wire import Request
 from horae.wire.http import Fault
 
@@ -33,9 +33,9 @@ T = TypeVar("T")
 
 def _method(make: Callable[P, Call[T]]) -> Callable[Concatenate[SyncClient, P], T]:
     def method(self: SyncClient, /, *args: P.args, **given: P.kwargs) -> T:
-        call = make(*args, **given)
-        typed: T = read_typed(make, self._perform(call), call, self._sockets.server)
-        return typed
+        call = typed(make(*args, **given), self._sockets.server)
+        found: T = read_typed(make, self._perform(call), call, self._sockets.server)
+        return found
 
     late: Callable[Concatenate[SyncClient, P], T] = cast(Any, Late(lambda: dress(method, make)))
     return late
@@ -101,7 +101,8 @@ class SyncClient:
         return Plain(type(self), self._perform_plainly)
 
     def _perform_plainly(self, call: Call[Any]) -> Any:
-        return read_json(self._perform(call), call.has, self._sockets.server)
+        server = self._sockets.server
+        return read_json(self._perform(plainly(call, server)), call.has, server)
 
     def _perform(self, call: Call[Any]) -> Any:
         steps = call.steps() if call.order is None else self._orders.place(call)

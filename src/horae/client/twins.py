@@ -26,10 +26,26 @@ class Plain:
         return lambda *args, **given: self._perform(make(*args, **given))
 
 
+def plainly(call: Call[Any], server: Server) -> Call[Any]:
+    """Let answers to many orders be read as plain data while more of them come."""
+    if call.answers is not None:
+        call.answers.read = functools.partial(load_ordered, url=server.url)
+    return call
+
+
+def typed(call: Call[Any], server: Server) -> Call[Any]:
+    """As plainly, in the form that has types."""
+    if call.answers is not None:
+        from horae.client.many import read_ordered
+
+        call.answers.read = functools.partial(read_ordered, url=server.url)
+    return call
+
+
 def read_json(ended: Any, has: str, server: Server) -> Any:
     """Return what the server sent, as plain data; None where it sent nothing."""
     if isinstance(ended, OrderAnswers):
-        return [one for body in ended for one in load_ordered(body, server.url)]
+        return ended.all()
     if not isinstance(ended, bytes):
         return ended
     return steps.load(ended, has, server.url) if ended else None
@@ -39,17 +55,15 @@ def read_typed(make: Callable[..., Any], ended: Any, call: Call[Any], server: Se
     """Return what a call gave, as the type that it is annotated with."""
     import msgspec  # whoever only wants JSON, such as the command line, starts without
 
-    from horae.client.many import read_ordered
-
     type_, decoder = _reader_of(make)
     if type_ is type(None):
         return None
     try:
         if isinstance(ended, OrderAnswers):
-            return read_ordered(ended, server.url)
+            return ended.all()
         read = decoder.decode(ended) if isinstance(ended, bytes) else msgspec.convert(ended, type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        read_json(ended, call.has, server)  # raises, if this is no answer of Horae at all
+        read_json(ended, plainly(call, server).has, server)  # raises, if this is no answer of Horae at all
         raise Unavailable(
             f"{server.url} answers in a form that horae {steps.own_version()} does not read: {error}",
             hint="use the version of the server, or upgrade the older of the two",
