@@ -11,6 +11,7 @@ from horae.core.events import Event
 from horae.core.members import owner_of
 from horae.core.model import SECOND, Moment, Node, NodeState, Reason, State
 from horae.core.policy.queues import Figures, Queue
+from horae.core.runs.wording import say_reason
 from horae.core.time.moments import format_duration, format_moment
 
 FAILED = (State.FAILED, State.TIMED_OUT)
@@ -85,12 +86,13 @@ def signs_of(events: Iterable[Event], jobs: Mapping[int, JobFacts], starts: Mapp
 
 
 def _ended(event: Event, job: JobFacts) -> list[Sign]:
+    said = say_reason(event.reason)
     if event.reason in MISSED and event.state is not State.SUCCEEDED:
-        found = [_sign("missed", job, event, is_bad=True, text=event.reason)]
-        return found + [_sign("failure", job, event, is_bad=True, text=event.reason)] * (event.state in FAILED)
+        found = [_sign("missed", job, event, is_bad=True, text=said)]
+        return found + [_sign("failure", job, event, is_bad=True, text=said)] * (event.state in FAILED)
     if event.state in FAILED:
         assert event.state is not None
-        return [_sign("failure", job, event, is_bad=True, text=event.reason or event.state.word)]
+        return [_sign("failure", job, event, is_bad=True, text=said or event.state.word)]
     if event.state is State.SUCCEEDED:
         return [_sign(when, job, event, is_bad=False) for when in ("failure", "missed", "silent")]
     return []

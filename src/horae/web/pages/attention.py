@@ -10,7 +10,7 @@ from horae.core.model import SECOND, Job, Moment, NodeState, State
 from horae.service import Services
 from horae.service.jobs.signals import approval_of
 from horae.web import render
-from horae.web.pages.words import count, day, plain
+from horae.web.pages.words import because, count, day, plain
 
 FAILED = (State.FAILED, State.TIMED_OUT)
 LOOK_BACK = 7 * 86_400 * SECOND  # for failures
@@ -60,7 +60,7 @@ class Attention:
         jobs = {job.id: job for job in await self._jobs.get_many([run.job_id for run in bad])}
         bad = [run for run in bad if run.job_id in jobs and jobs[run.job_id].deleted_at is None]
         items = [
-            Item("bad", jobs[run.job_id].name, run.message or plain(run.reason) or plain(run.state.word),
+            Item("bad", jobs[run.job_id].name, run.message or because(run.reason) or plain(run.state.word),
                  f"/runs/{run.id}", render.when(run.finished_at), run.job_id)
             for run in sorted(bad, key=lambda each: -each.id)
         ]  # fmt: skip
@@ -82,7 +82,7 @@ class Attention:
         before = (now - LONG) // STEP * STEP
         held, is_cut = await self._jobs.glances.held(before, org)
         return [
-            Item("wait", f"{_runs(one.number, is_cut=is_cut)} blocked for long: {plain(one.reason)}", "",
+            Item("wait", f"{_runs(one.number, is_cut=is_cut)} blocked for long: {because(one.reason)}", "",
                  f"/runs?state=blocked&until={render.stamp(before)}" if one.number > 1 else f"/runs/{one.run_id}",
                  render.when(one.created_at))
             for one in held

@@ -198,7 +198,7 @@ def _environment() -> jinja2.Environment:
     made.globals.update(themes=THEMES, densities=DENSITIES, say=words)
     for each in (
         words.span, words.took, words.away, words.clock, words.day, words.ticks, words.progress, words.share,
-        words.plain, words.mark, words.count, words.fates_words, words.fates_bars, words.dated,
+        words.plain, words.because, words.mark, words.count, words.fates_words, words.fates_bars, words.dated,
         words.cells,
     ):  # fmt: skip
         made.filters[each.__name__] = each

@@ -15,6 +15,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from horae import schemas
+from horae.core.runs.wording import say_reason
 from horae.core.time import moments
 from horae.core.work.progress import progress_words, share_done
 from horae.errors import Error
@@ -100,6 +101,10 @@ def plain(state: str) -> str:
     return state.replace("_", " ")
 
 
+def because(reason: str) -> str:
+    return say_reason(reason)
+
+
 def mark(state: str) -> str:
     return MARKS.get(state, "·")
 
@@ -110,7 +115,7 @@ def mark(state: str) -> str:
 def badge(state: str, reason: str = "") -> Markup:
     """Return a state as a mark and a word, with what it is for."""
     shown = f'<span class="state {escape(state)}"><i aria-hidden="true">{mark(state)}</i>{escape(plain(state))}</span>'
-    why = f' <span class="why">{escape(plain(reason))}</span>' if reason else ""
+    why = f' <span class="why">{escape(because(reason))}</span>' if reason else ""
     return Markup(shown + why)  # noqa: S704  escaped
 
 

@@ -1,5 +1,5 @@
 // Elements. Text goes in as text, never as markup.
-import { MARKS, away, clock, plain } from "./words.js";
+import { because, MARKS, away, clock, plain } from "./words.js";
 
 export const byId = (id) => document.getElementById(id);
 
@@ -16,7 +16,7 @@ export function make(tag, props = {}, ...children) {
 export function badge(state, reason = "") {
   const mark = make("i", { ariaHidden: "true", textContent: MARKS[state] ?? "·" });
   const shown = make("span", { className: `state ${state}` }, mark, plain(state));
-  return reason ? [shown, " ", make("span", { className: "why", textContent: plain(reason) })] : [shown];
+  return reason ? [shown, " ", make("span", { className: "why", textContent: because(reason) })] : [shown];
 }
 
 export function when(moment) {

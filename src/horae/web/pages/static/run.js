@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { badge, byId, make, when } from "./dom.js";
 import { followRun } from "./stream.js";
-import { clock } from "./words.js";
+import { because, clock } from "./words.js";
 
 // Parts that only a server draws well are read again when the state has changed.
 let shown = `${byId("run").dataset.state} ${byId("run").dataset.attempt}`;
@@ -54,6 +54,7 @@ function show(run) {
     const value = run[place.dataset.field];
     place.textContent = value === null || value === "" ? "–" : value;
   }
+  document.querySelector("[data-because]").textContent = because(run.reason) || "–";
   for (const place of document.querySelectorAll("[data-clock]")) {
     const moment = run[place.dataset.clock];
     place.replaceChildren(...(moment ? [when(moment), " ", make("small", { textContent: clock(moment) })] : ["–"]));

@@ -5,6 +5,14 @@ export const MARKS = {
 };
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
+// Reasons as core/runs/wording.py says them.
+const REASONS = {
+  children: "its tasks", debounce: "more may come", error: "it broke", exit: "exit code", later: "for later", limit: "limits",
+  lost: "lost its agent", oom: "out of memory", owner: "rights of its owner", processes: "too many processes",
+  requested: "on request", signal: "waits to be told",
+};
+
+export const because = (reason) => REASONS[reason] ?? plain(reason);
 export const plain = (word) => word.replaceAll("_", " ");
 export const count = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 
