@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -15,12 +14,9 @@ from horae.core.work.specs import parse_job
 from horae.service.events import run_watch
 from horae.service.events.run_watch import RunWatch
 from horae.testing import FakeClock
-from horae.web.connections import OWNER
 
 from ..unit.service.parts import Probe
 from .world import World
-
-DEADLINE = 30.0
 
 DEADLINE = 60.0
 
@@ -110,39 +106,10 @@ async def test_runs_that_are_not_there_or_of_others_are_passed_over(world: World
     assert await watch.visible([run_id], 7) == frozenset()
 
 
-async def _heard(world: World, query: str, until: str) -> str:
-    """Return what a stream has sent when this was in it: streams are closed then."""
-    said = ""
-
-    async def receive() -> Any:
-        return await asyncio.Future()
-
-    async def send(message: Any) -> None:
-        nonlocal said
-        said += message.get("body", b"").decode()
-        if until in said:
-            world.gate.streams.close()
-
-    async with asyncio.timeout(DEADLINE):
-        await world.gate(
-            {
-                "type": "http",
-                "method": "GET",
-                "path": "/v1/events/pulse",
-                "query_string": query.encode(),
-                "headers": [(b"host", b"127.0.0.1")],
-                OWNER: os.geteuid(),
-            },
-            receive,
-            send,
-        )
-    return said
-
-
 async def test_a_stream_tells_of_its_runs_and_refuses_too_many(world: World) -> None:
     run_id = await some_run(world)
     await (await world.take(run_id)).end(State.SUCCEEDED)
-    text = await _heard(world, f"runs={run_id},999", until="event: run\n")
+    text = await world.hear("/v1/events/pulse", f"runs={run_id},999", until="event: run\n")
     assert text.startswith("event: run\n")
     assert f'"id":{run_id}' in text
     assert '"log_size":0' in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from collections.abc import Collection, Mapping
@@ -68,6 +69,8 @@ OWN = frozenset({os.geteuid()})  # who needs no token
 HERE = "http://127.0.0.1:8080"
 NODE = "node-1"
 SCAN = 60.0  # seconds
+DEADLINE = 30.0  # seconds, for what needs no clock
+NO_HEADERS: Mapping[str, str] = {}
 DELAY = 10.0  # seconds between two attempts
 TWICE = {"attempts": 2, "backoff": DELAY}
 
@@ -204,6 +207,25 @@ class World:
         )
         self.gate = web.create_app(self.services, CONTRACTS, version="1", free_pass=OWN)
         self.http = httpx.AsyncClient(transport=from_here(self.gate), base_url=HERE)
+
+    async def hear(self, path: str, query: str = "", *, until: str, headers: Mapping[str, str] = NO_HEADERS) -> str:
+        """Return what a stream has said when this was in it. All streams are closed then."""
+        said = ""
+
+        async def receive() -> Any:
+            return await asyncio.Future()
+
+        async def send(message: Any) -> None:
+            nonlocal said
+            said += message.get("body", b"").decode()
+            if until in said:
+                self.gate.streams.close()
+
+        sent = [(b"host", b"127.0.0.1"), *((name.encode(), value.encode()) for name, value in headers.items())]
+        scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": sent}
+        async with asyncio.timeout(DEADLINE):
+            await self.gate({**scope, web.OWNER: os.geteuid()}, receive, send)
+        return said
 
     def _local_node(self) -> LocalNode:
         return LocalNode(
