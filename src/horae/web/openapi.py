@@ -64,7 +64,7 @@ _MEANINGS = {
     415: "The content type is not read here.",
     416: "Not one simple byte range.",
     422: "The request can be read but makes no sense.",
-    429: "Too many at once.",
+    429: "Too many at once, or too often.",
     503: "Not ready.",
 }
 
@@ -165,7 +165,7 @@ def _responses(operation: http.Operation) -> dict[str, Json]:
 
 def _failures(operation: http.Operation) -> set[int]:
     """Return what may go wrong, as far as the parts of the operation tell."""
-    found = {400, 401, 422, *operation.errors}
+    found = {400, 401, 422, 429, *operation.errors}
     if not operation.is_open:
         found.add(403)
     if "{" in operation.path:
