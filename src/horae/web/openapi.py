@@ -251,6 +251,10 @@ def _runs_where(states: Sequence[model.State], unless_said: str, *, with_queue: 
             "due_from": _MOMENT,
             "due_until": _MOMENT,
             "node": {**_TEXT, "description": "That runs it, or ran it last."},
+            "attempted_by": {
+                **_TEXT,
+                "description": "A node to which any attempt at it was ever given; a task stands for its workflow.",
+            },
             "owner": {**_TEXT, "description": "Of its job."},
             "name": {**_TEXT, "description": "A part of the name of its job."},
             **({"queue": {**_TEXT, "description": "In which it waits or runs."}} if with_queue else {}),
