@@ -152,7 +152,7 @@ async def submit_http_login(bench: Bench) -> AsyncIterator[Line]:
         line.detail = {"size": size, "clients": clients}
         try:
             async with bench.places.fresh(bench.store) as place:
-                async with server(place) as up:
+                async with server(place, request_rate="0") as up:  # one user sends all that the server can take
                     await ready(up)
                     turns = await _in_turns(up, clients, size, pairs)
                 await _judge(place, size * 2 * (pairs + 1))

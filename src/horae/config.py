@@ -88,6 +88,7 @@ class Config:
     allowed_hosts: tuple[str, ...]
     trusted_proxies: tuple[str, ...]
     require_token: bool
+    request_rate: int
     most_waiting_per_owner: int
     history_days: int | None  # None: as the installation is old (see app.server.settle_retention)
     events_days: int

@@ -177,6 +177,13 @@ class Limited(Error):
     code, status = "E_LIMITED", 429
 
 
+class TooOften(Limited):
+    """Whoever asks does so more often than they may."""
+
+    code = "E_REQUEST_RATE"
+    seconds = 1.0  # until the next request is taken
+
+
 class Unavailable(Error):
     """A part this needs is out of reach just now: try again."""
 
@@ -343,6 +350,7 @@ CODES: dict[str, str] = {
     "E_STREAM_LIMIT": "Too many followers at once.",
     "E_CONNECTION_LIMIT": "Too many connections at once, in all or from one address.",
     "E_LIMITED": "Too many at once: try again later.",
+    "E_REQUEST_RATE": "Whoever asks does so more often than they may: try again after the seconds of Retry-After.",
     "E_NETWORK": "The network that work asks for cannot be given on this agent; the message says what to install.",
     "E_SANDBOX": "A wall around work is weaker here than it should be; the message says which, and why.",
     "E_POLICY": "A policy of this installation forbids it.",

@@ -274,6 +274,10 @@ SETTINGS: tuple[Setting, ...] = (
             "X-Forwarded-Proto or Forwarded, from where a request came and whether by TLS.", "none"),
     Setting("require_token", FLAG, False,
             "Whether also the user who runs this server needs a token; on loopback only others do."),
+    Setting("request_rate", whole(0, 1_000_000), 500,
+            "Requests a second that one user, and one address of those without a login, may send a node, over HTTP and "
+            "gRPC; what ten seconds have room for may come at once. The user who runs a loopback server, and agents, "
+            "are not counted. 0 is no limit."),
     Setting("most_waiting_per_owner", whole(0, 1_000_000_000), 0,
             "Runs of one owner that may wait; who asks for more is refused. 0 is no limit."),
     Setting("history_days", whole(0, 36_500), _nothing,

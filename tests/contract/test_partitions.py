@@ -160,7 +160,7 @@ async def test_a_move_that_cannot_have_the_table_gives_up_and_leaves_no_bound(
     exclusively = partitions._exclusively
 
     async def refuse(connection: partitions.Connection, steps: list[str]) -> None:
-        if len(steps) > 1:
+        if any("'move'" in step for step in steps):
             raise asyncpg.LockNotAvailableError("somebody has it")
         await exclusively(connection, steps)
 

@@ -1746,6 +1746,15 @@ class Report:
     database: str
 
 
+def test_S47_migrate_prints_the_sql_of_three_roles_and_touches_no_database() -> None:
+    result = invoke(None, "migrate", "--roles", "mine,works,looks", "--database", "postgresql://u@nowhere.invalid/n")
+    assert result.exit_code == 0
+    assert "'mine', 'works', 'looks'" in result.stdout
+    assert "{" not in result.stdout
+    for wrong in ("a,b", "a,b,b", "a,b,c;d", "a,b,", "A,b,c"):
+        assert "E_USAGE" in invoke(None, "migrate", "--roles", wrong).stderr, wrong
+
+
 @pytest.mark.parametrize(("current", "args", "exit_code"), [(3, [], 0), (3, ["--check"], 0), (2, ["--check"], 1)])
 def test_migrate_reports_the_schema(
     current: int, args: list[str], exit_code: int, monkeypatch: pytest.MonkeyPatch
@@ -1754,9 +1763,15 @@ def test_migrate_reports_the_schema(
         assert check is bool(args)
         return Report(current, 3, [] if check else ["0003_more"], "postgresql://u:hush@h/n")
 
-    monkeypatch.setitem(sys.modules, "horae.app.store", module(migrate=migrate))
+    tended = []
+
+    async def tend_history(config: Any) -> None:
+        tended.append(config)
+
+    monkeypatch.setitem(sys.modules, "horae.app.store", module(migrate=migrate, tend_history=tend_history))
     result = invoke(None, "migrate", *args)
     assert result.exit_code == exit_code
+    assert len(tended) == (not args)
     assert f"postgresql://u:***@h/n: schema {current}" in result.stdout
     assert ("applied 0003_more" in result.stdout) is (not args)
     assert json.loads(invoke(None, "migrate", *args, "--json").stdout)["latest"] == 3

@@ -119,6 +119,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "output_limit": "3MiB", "artifact_limit": "1KiB", "cache_limit": "1MiB",
         "log_format": "json", "access_log": "requests.log", "otlp_endpoint": "http://127.0.0.1:4318",
         "trace_ratio": "0.5", "startup_timeout": "0", "allowed_hosts": "a.example,b.example", "require_token": "true",
+        "request_rate": "100",
         "most_waiting_per_owner": "1000", "trusted_proxies": "127.0.0.1,10.0.0.0/24,2001:db8::/64",
         "history_days": "30", "events_days": "3", "audit_days": "30", "files": "o",
         "files_endpoint": "http://127.0.0.1:1", "files_limit": "1GiB",

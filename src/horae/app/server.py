@@ -237,7 +237,8 @@ class App:
         )  # fmt: skip
         self.pushing = Pushing(store, self.clock, jobs, lending, members, self.dispatching, RpcDialect())
         local_node = self._local_node()
-        access = Access(self.store, self.clock, SessionLimits(config.session_idle, config.session_limit))
+        limits = SessionLimits(config.session_idle, config.session_limit)
+        access = Access(self.store, self.clock, limits, request_rate=config.request_rate)
         insight = self._insight()
         self.services = Services(
             jobs, insight, access, Grants(self.store, self.clock), self._operators(access),
@@ -291,6 +292,7 @@ class App:
         """What is read when somebody asks, not counted as it happens."""
         connect_spans(self.metrics, self.spans)
         self.metrics.busy = lambda: self.agent.busy
+        self.metrics.requests_refused = lambda: self.services.access.rates.refused
         self.metrics.rebalances = lambda: self.cluster.rebalances + self.services.external_members.moves
         self.metrics.leads = lambda: self.cluster.is_leader
         if isinstance(store := self.store, PostgresStore):

@@ -44,6 +44,25 @@ async def migrate(config: Config, *, check: bool) -> MigrationReport:
     return MigrationReport(report.current, report.latest, report.applied, config.database)
 
 
+async def tend_history(config: Config) -> None:
+    """Give history what only the owner of its table may: a server may work with another role. Whoever leads goes on
+    with what could not be done now."""
+    if config.sqlite_path is not None:
+        return
+    store = PostgresStore(config.database)
+    try:
+        await store.tend_history()
+    except Unavailable as error:
+        log.warning("history.untended", error=error.message)
+    finally:
+        await store.close()
+
+
+def roles_sql(owner: str, server: str, reader: str) -> str:
+    """Return the SQL that makes three roles of PostgreSQL: who migrates, what servers work with, who looks."""
+    return migrations.roles_sql(owner, server, reader)
+
+
 async def patiently(config: Config, step: Callable[[], Awaitable[T]]) -> T:
     """Repeat a step of the start while the database is away, up to `startup_timeout`."""
     deadline, pause = time.monotonic() + config.startup_timeout, 0.2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
 import sys
 from contextlib import suppress
@@ -27,7 +28,7 @@ from horae.cli.session import (
     own_version,
     settings_command,
 )
-from horae.errors import Error
+from horae.errors import Error, Invalid
 
 if TYPE_CHECKING:
     from horae.config import Config
@@ -316,16 +317,28 @@ def migrate(
     only_check: Annotated[
         bool, Option("--check", help="Change nothing; exit 1 if the schema is not the newest.")
     ] = False,
+    roles: Annotated[
+        str | None,
+        Option("--roles", metavar="OWNER,SERVER,READER", help="Print the SQL that makes these roles of PostgreSQL."),
+    ] = None,
     config_file: ConfigFile = None,
 ) -> int:
-    """Bring the database schema up to this version."""
+    """Bring the database schema up to this version.
+
+    With --roles nothing is changed: the SQL is for a superuser, who says it before the first migration and after each.
+    """
+    if roles is not None:
+        return _print_roles(session, roles)
     config = load_settings(flags, config_file, session.screen)
     import asyncio  # as in `up`
 
     from horae.app.store import migrate as migrate_database
+    from horae.app.store import tend_history
     from horae.values import mask_database
 
     report = asyncio.run(migrate_database(config, check=only_check))
+    if not only_check:
+        asyncio.run(tend_history(config))
     is_current = report.current == report.latest
     if session.as_json:
         session.screen.json({**dataclasses.asdict(report), "database": mask_database(report.database)})
@@ -335,6 +348,24 @@ def migrate(
         behind = "" if is_current else f" of {report.latest}: run `horae migrate`"
         session.screen.line(f"{mask_database(report.database)}: schema {report.current}{behind}")
     return 1 if only_check and not is_current else 0
+
+
+def _print_roles(session: Session, roles: str) -> int:
+    from horae.app.store import roles_sql  # no other command needs it
+
+    names = roles.split(",")
+    if len(set(names)) != 3 or not all(re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name) for name in names):
+        raise Invalid(
+            f"--roles takes three different names of small letters, digits and _, with commas; got {roles[:200]!r}",
+            code="E_USAGE",
+            hint="horae migrate --roles horae_owner,horae_server,horae_reader",
+        )
+    text = roles_sql(*names)
+    if session.as_json:
+        session.screen.json({"sql": text})
+    else:
+        session.screen.line(text.rstrip("\n"))
+    return 0
 
 
 def mcp(

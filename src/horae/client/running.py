@@ -78,14 +78,14 @@ def rerun(
     due_from: str | None = None,
     due_until: str | None = None,
     node: str | None = None,
+    attempted_by: str | None = None,
     dry_run: bool = False,
     key: str = "",
 ) -> Call[RerunAnswers]:
     """Run runs again with the data and priority they had: those named, or up to 10,000 found by what else is given (by
     default those that failed or timed out). `dry_run` only says which."""
-    where = given(
-        {"job": job, "state": state and list(state), "due_from": due_from, "due_until": due_until, "node": node}
-    )
+    due = {"due_from": due_from, "due_until": due_until}
+    where = given({"job": job, "state": state and list(state), **due, "node": node, "attempted_by": attempted_by})
     body = {"where": where} if runs is None else {"runs": list(runs), **({"where": where} if where else {})}
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or new_key()}
     sent = dump({**body, **({"dry_run": True} if dry_run else {})})
@@ -100,6 +100,7 @@ def runs(
     due_from: str | None = None,
     due_until: str | None = None,
     node: str | None = None,
+    attempted_by: str | None = None,
     parent: int | None = None,
     task: str | None = None,
     tasks: bool | None = None,
@@ -108,10 +109,10 @@ def runs(
 ) -> Call[RunPage]:
     """Runs, newest first; `state` may be a comma list, moments are RFC 3339. Limit None gives all of them. Those that
     are tasks of workflows come with `tasks`, or as those of a `parent`,
-    with `task` those of one name."""
+    with `task` those of one name. `attempted_by` is a node to which any attempt was ever given."""
     due = {"due_from": due_from, "due_until": due_until}
     where = {"job_id": job_id, "trigger_id": trigger_id, "state": state, **due, "node": node, "parent": parent}
-    where |= {"task": task, "tasks": "true" if tasks else None}
+    where |= {"attempted_by": attempted_by, "task": task, "tasks": "true" if tasks else None}
     return list_all("/v1/runs", where, limit, cursor)
 
 

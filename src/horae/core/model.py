@@ -471,6 +471,7 @@ class RunFilter:
     kinds: tuple[str, ...] = ()
     not_kinds: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()  # that run it or ran it
+    attempted_by: str | None = None  # a node to which any attempt was given, also one after which it went elsewhere
     parent_id: int | None = None  # tasks of this run,
     task: str | None = None  # with this name there: of a fan-out, all of its items
     tasks: bool = False  # tasks of workflows too

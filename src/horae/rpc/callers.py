@@ -44,11 +44,15 @@ class Callers:
         if (sent is None or not is_ours(sent)) and self._needs_no_token(context):
             return await self._access.locally(org)
         address = self.address_of(context)
+        if sent is None:
+            self._access.rates.take_stranger(address)
         try:
-            return (await self._access.admit(sent, "user", address, org)).who
+            who = (await self._access.admit(sent, "user", address, org)).who
         except Unauthenticated as error:
             await self._audit.refuse(Deed("", address=address, operation="grpc"), error.code)
             raise
+        self._access.rates.take(who)
+        return who
 
     def address_of(self, context: Any) -> str:
         """Return from where a call came."""

@@ -15,7 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from horae import wire
-from horae.errors import ConfigError, Error, Unavailable
+from horae.errors import ConfigError, Error, Limited, Unavailable
 from horae.rpc.agents.admission import Agents
 from horae.rpc.agents.nats import NatsListener
 from horae.rpc.handlers import Handlers
@@ -146,6 +146,8 @@ class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
                 await self._identify(context)
         except Unavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, error.message)
+        except Limited as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{error.code}: {error.message}")
         except Error as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{error.code}: {error.message}")
         async for answer in super().ServerReflectionInfo(asked, context):

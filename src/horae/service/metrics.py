@@ -35,6 +35,7 @@ class Metrics:
         self.heartbeats: Counter[tuple[str, str]] = Counter()  # of outside members: role and outcome
         self.outside_segments: dict[str, int] = {}  # outside scheduler → segments, as of the last census
         self.rebalances: Callable[[], int] = int
+        self.requests_refused: Callable[[], int] = int
         self.busy: Callable[[], int] = int  # asked when somebody looks
         self.behind: Callable[[], tuple[int, int]] = lambda: (0, 0)  # triggers, and about how many of their moments
         self.unreadable: Callable[[], dict[int, str]] = dict  # triggers that this node's scheduler passes by, and why
@@ -112,6 +113,8 @@ class Metrics:
         for outcome in Outcome:
             rows.add_metric([outcome], self.audited[outcome])
         yield rows
+        text = "Requests refused because whoever asked did so too often (`request_rate`)."
+        yield _counter("horae_requests_refused", text, self.requests_refused())
         text = "Number of the last row of the audit log that this node has sealed as the leader."
         yield GaugeMetricFamily("horae_audit_sealed", text, value=self.sealed)
         yield from self._contract()

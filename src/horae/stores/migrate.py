@@ -168,6 +168,14 @@ def _sqlite_columns(connection: sqlite3.Connection) -> list[Column]:
 # ── PostgreSQL ─────────────────────────────────────────────────────────────────────────────────────
 
 
+def roles_sql(owner: str, server: str, reader: str) -> str:
+    """Return what makes the roles of a database that Horae works with, and gives them their rights."""
+    text = files("horae.stores").joinpath("roles.sql").read_text()
+    for name, role in (("{owner}", owner), ("{server}", server), ("{reader}", reader)):
+        text = text.replace(name, role)
+    return text
+
+
 async def migrate_postgres(url: str, *, check: bool = False) -> Report:
     try:
         connection = await lanes.connect(url, timeout=LONGEST, settings={"lock_timeout": "0"})
@@ -186,7 +194,8 @@ async def migrate_postgres(url: str, *, check: bool = False) -> Report:
         raise ConfigError(
             f"the role of this address may not make what the schema needs: {error}",
             code="E_DB_RIGHTS",
-            hint="let its owner say: GRANT USAGE, CREATE ON SCHEMA public TO that role; or give another role",
+            hint="let the role that owns the tables run `horae migrate`; where there are none yet, let the schema's "
+            "owner say: GRANT USAGE, CREATE ON SCHEMA public TO that role",
         ) from error
     except asyncpg.UndefinedColumnError as error:
         raise _foreign_migrations() from error
@@ -251,12 +260,28 @@ async def _migrate_postgres(connection: lanes.Connection, check: bool) -> Report
         await connection.execute(TABLE)
     if done and done[-1][1] != (ours := fingerprint("postgres", columns)):
         await connection.execute("UPDATE migrations SET fingerprint = $1 WHERE version = $2", ours, current)
+    if done and todo:
+        await _refuse_others(connection, f"is at version {current} of {latest}")
     todo = todo[:1] if done else todo
     for migration in todo:
         await connection.execute(migration.text)
         row = (migration.version, migration.name, fingerprint("postgres", await _postgres_columns(connection)))
         await connection.execute("INSERT INTO migrations VALUES ($1, $2, $3)", *row)
     return Report(todo[-1].version if todo else current, latest, [migration.name for migration in todo])
+
+
+async def _refuse_others(connection: lanes.Connection, behind: str) -> None:
+    """Roles that work with the tables and do not own them cannot change them."""
+    owner, user, may = await connection.fetchrow(
+        "SELECT relowner::regrole::text, current_user::text, pg_has_role(relowner, 'USAGE') FROM pg_class "
+        "WHERE oid = 'migrations'::regclass"
+    )  # type: ignore[misc]  # there always is a row
+    if not may:
+        raise ConfigError(
+            f"the schema {behind}, and the role {user} may not change it: it belongs to {owner}",
+            code="E_DB_RIGHTS",
+            hint=f"run `horae migrate --database` with the address of {owner}, and start again with this one",
+        )
 
 
 async def _postgres_columns(connection: lanes.Connection) -> list[Column]:

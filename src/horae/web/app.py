@@ -14,6 +14,7 @@ What must stay true:
   open (health) answers strangers. On a server that listens on loopback only, the user who runs it needs none
   (`free_pass`; peers.py tells whose a connection is), unless a proxy passed the request on: a Host that is not
   loopback, or a header of one. A token that is sent is always checked.
+- Who asks too often waits, and nobody else (rates.py): whoever is known is counted by user, others by address.
 - From where a request comes is what its connection says, or, of a proxy that is believed, what that says (proxies.py).
 - An unexpected error is logged under the request id and shows nothing of itself.
 - Pages of other sites get nothing: while bound to loopback only known hosts are answered (so no foreign
@@ -237,13 +238,15 @@ class Gate:
         """Set who asks, or refuse. The clients of other systems send whatever those wanted: of whoever needs no
         token, only what may be one of ours is looked at. Who has logged in is that user, also where nobody must."""
         sent = operation.credential(request) if operation else http.presented(request)
-        session = http.session_of(request)
+        address, session = http.address_of(request), http.session_of(request)
         is_session = sent is not None and sent == session
         is_foreign = sent is not None and operation is not None and operation.is_lenient and not is_ours(sent)
         is_user = is_session and await self._user_of(session) is not None
         if (sent is None or is_foreign or (is_session and not is_user)) and self._needs_no_token(request):
             request.who = await self._access.locally(request.header(ORGANISATION))
             return
+        if sent is None:
+            self._access.rates.take_stranger(address)
         if sent is None and isinstance(operation, http.Operation) and operation.is_open:
             return
         if sent is None and self._free_pass:
@@ -254,10 +257,12 @@ class Gate:
         scope = operation.scope if operation else "user"
         if is_session and scope == "user":
             scope = SESSION
-        prove = partial(self._access.admit, sent, scope, http.address_of(request), request.header(ORGANISATION))
+        prove = partial(self._access.admit, sent, scope, address, request.header(ORGANISATION))
         admitted = await prove()
         request.who, request.token, request.prove_again = admitted.who, admitted.token, prove
         request.has_session, request.session = is_session, admitted.session
+        if scope != "agent":  # those are bounded by what they run
+            self._access.rates.take(admitted.who)
         if is_session:
             _refuse_unnamed_page(request)
         if session is not None and not is_session:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from horae.core.audit import Deed, Outcome
 from horae.core.model import DEFAULT_ORG
 from horae.core.roles import Permission
-from horae.errors import Denied, Error, Limited, Unauthenticated
+from horae.errors import Denied, Error, Limited, TooOften, Unauthenticated
 from horae.ports import deeds
 from horae.service.audit import Audit
 from horae.web import http
@@ -36,8 +36,9 @@ def is_told(operation: http.Operation) -> bool:
 
 
 def is_refusal(error: Error, request: http.Request) -> bool:
-    """Return whether somebody may not; strangers also by their number."""
-    return isinstance(error, Unauthenticated | Denied) or (isinstance(error, Limited) and request.who is None)
+    """Return whether somebody may not; strangers also by their guesses. Who asks too often is counted elsewhere."""
+    is_guess = isinstance(error, Limited) and not isinstance(error, TooOften) and request.who is None
+    return isinstance(error, Unauthenticated | Denied) or is_guess
 
 
 async def note_page(audit: Audit, error: Error, request: http.Request) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ from horae.errors import (
     NotFound,
     Stale,
     TooLarge,
+    TooOften,
 )
 from horae.web import documents
 from horae.web.params import Param
@@ -179,6 +181,8 @@ def extra_headers(error: Error) -> RawHeaders:
         return [(b"allow", error.allow.encode())]
     if isinstance(error, TooLarge | Unfinished):  # the rest of the body is not worth reading
         return [(b"connection", b"close")]
+    if isinstance(error, TooOften):
+        return [(b"retry-after", b"%d" % max(1, math.ceil(error.seconds)))]
     return _BY_STATUS.get(error.status, ())
 
 

@@ -64,7 +64,7 @@ _MEANINGS = {
     415: "The content type is not read here.",
     416: "Not one simple byte range.",
     422: "The request can be read but makes no sense.",
-    429: "Too many at once.",
+    429: "Too many at once, or too often.",
     503: "Not ready.",
 }
 
@@ -165,7 +165,7 @@ def _responses(operation: http.Operation) -> dict[str, Json]:
 
 def _failures(operation: http.Operation) -> set[int]:
     """Return what may go wrong, as far as the parts of the operation tell."""
-    found = {400, 401, 422, *operation.errors}
+    found = {400, 401, 422, 429, *operation.errors}
     if not operation.is_open:
         found.add(403)
     if "{" in operation.path:
@@ -251,6 +251,10 @@ def _runs_where(states: Sequence[model.State], unless_said: str, *, with_queue: 
             "due_from": _MOMENT,
             "due_until": _MOMENT,
             "node": {**_TEXT, "description": "That runs it, or ran it last."},
+            "attempted_by": {
+                **_TEXT,
+                "description": "A node to which any attempt at it was ever given; a task stands for its workflow.",
+            },
             "owner": {**_TEXT, "description": "Of its job."},
             "name": {**_TEXT, "description": "A part of the name of its job."},
             **({"queue": {**_TEXT, "description": "In which it waits or runs."}} if with_queue else {}),

@@ -177,22 +177,30 @@ def rerun(
     ] = None,
     until: Annotated[str | None, Option("--until", metavar="WHEN", help="Due before: as --since.")] = None,
     node: Annotated[str | None, Option("--node", metavar="NAME", help="Only what ran on this node.")] = None,
+    attempted_by: Annotated[
+        str | None,
+        Option("--attempted-by", metavar="NODE", help="Only those of which any attempt was given to this node."),
+    ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be run again.")] = False,
     yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
 ) -> int:
     """Run runs again, each with the data and the priority that it had.
 
-    Name them, or say which with --job, --state, --since, --until and --node. More than one is asked for first, on a
+    Name them, or say which with --job, --state, --since, --until, --node and --attempted-by: there a task of a workflow
+    stands for the whole of it. More than one is asked for first, on a
     terminal. The overlap policy of the job holds: under `forbid`, one runs and the others are skipped.
     """
     where = {
         "job": job, "state": state.split(",") if state else None, "node": node,
+        "attempted_by": attempted_by,
         "due_from": read_when("--since", since) if since else None,
         "due_until": read_when("--until", until) if until else None,
     }  # fmt: skip
     given = {name: value for name, value in where.items() if value is not None}
     if bool(runs) == bool(given):
-        raise Invalid("name runs, or say which by --job, --state, --since, --until or --node", code="E_USAGE")
+        raise Invalid(
+            "name runs, or say which by --job, --state, --since, --until, --node or --attempted-by", code="E_USAGE"
+        )
     with session.client() as client:
         if job is not None:
             given["job"] = client.json.find_job(job)["id"]

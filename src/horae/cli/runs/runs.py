@@ -43,6 +43,10 @@ def list_runs(
     job: OfJob = None,
     state: Annotated[str | None, Option("--state", metavar="LIST", help="Such as failed,timed_out.")] = None,
     node: Annotated[str | None, Option("--node", metavar="NODE", help="Only what this node runs or ran last.")] = None,
+    attempted_by: Annotated[
+        str | None,
+        Option("--attempted-by", metavar="NODE", help="Of which any attempt was given to this node; tasks too."),
+    ] = None,
     since: Annotated[
         str | None,
         Option("--since", metavar="WHEN", help="Due since: 30m, 14:30, 2027-03-28, or an RFC 3339 moment."),
@@ -62,7 +66,7 @@ def list_runs(
         job_id = client.json.find_job(job)["id"] if job else None
         page = client.json.runs(
             job_id=job_id, state=state, node=node, due_from=due_from, due_until=due_until, limit=limit, parent=parent,
-            task=task, tasks=tasks or None,
+            task=task, tasks=tasks or None, attempted_by=attempted_by,
         )  # fmt: skip
     if session.as_json:
         session.screen.json(page)

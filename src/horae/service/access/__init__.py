@@ -51,6 +51,7 @@ from horae.service.access.credentials import (
     parts_of,
     text_of,
 )
+from horae.service.access.rates import Rates
 from horae.service.access.sessions import LOOK_UP_SECONDS, NOWHERE, Limits, Origin, Sessions
 from horae.service.access.wanted import Wanted
 from horae.service.patience import within
@@ -88,7 +89,10 @@ class _Proof:
 
 
 class Access:
-    def __init__(self, store: AccessStore, clock: Clock, limits: Limits | None = None) -> None:
+    def __init__(
+        self, store: AccessStore, clock: Clock, limits: Limits | None = None, *, request_rate: float = 0
+    ) -> None:
+        """`request_rate` is what one user may ask for in a second; 0: any number."""
         self._store = store
         self._clock = clock
         self._guessers = Guessers(clock)
@@ -96,6 +100,7 @@ class Access:
         self._users: Believed[User] = Believed(clock)
         self._orgs: Believed[dict[str, int]] = Believed(clock)  # 0 → name → number
         self._proofs: dict[bytes, _Proof] = {}  # by the hash of the text of a user's token
+        self.rates = Rates(clock, request_rate)
         self.sessions = Sessions(store, clock, self._guessers, limits or Limits())
 
     # ── making and ending ──

@@ -30,18 +30,31 @@ class Reruns:
         self._orders = orders
 
     async def find(self, where: RunFilter) -> list[int]:
-        """Return the ids of runs, oldest first; more than can be run again are refused."""
+        """Return the ids of runs, oldest first; more than can be run again are refused. A task stands for the run of
+        its workflow."""
         found: list[int] = []
+        parents: set[int] = set()
         cursor, looked = None, 0
         while True:
             page = await self._store.list_runs(where, cursor, PAGE)
-            found += [run.id for run in page.items if not where.nodes or run.node in where.nodes]
+            wanted = [run for run in page.items if not where.nodes or run.node in where.nodes]
+            found += [run.id for run in wanted if run.parent_id is None]
+            parents |= {run.parent_id for run in wanted if run.parent_id is not None}
             cursor, looked = page.cursor, looked + len(page.items)
-            if len(found) > MAX_RUNS or (cursor is not None and looked >= MAX_LOOKED):
+            if len(found) + len(parents) > MAX_RUNS or (cursor is not None and looked >= MAX_LOOKED):
                 most = f"at most {MAX_RUNS} runs are run again at once, found among {MAX_LOOKED}; there are more"
                 raise Invalid(most, code="E_LIMIT", path="where", hint="narrow it down with due_from and due_until")
             if cursor is None:
-                return found[::-1]
+                return sorted({*found, *await self._workflows_of(parents)})
+
+    async def _workflows_of(self, run_ids: set[int]) -> set[int]:
+        """Return those of them that are no tasks themselves, and in place of the others the runs above them."""
+        found = set()
+        while run_ids:
+            runs = await self._store.load_runs(sorted(run_ids))
+            found |= {run.id for run in runs if run.parent_id is None}
+            run_ids = {run.parent_id for run in runs if run.parent_id is not None}
+        return found
 
     async def load(self, run_ids: Sequence[int], asker: Asker) -> list[Answered]:
         """Return the runs to run again, as they are; what has not ended, or is not to be seen, is an error."""

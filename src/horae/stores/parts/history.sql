@@ -28,7 +28,7 @@ FROM attempts WHERE run_id = $1 AND state <> {blocked} ORDER BY fence;
 -- list_turns --
 -- Attempts that have waited: what they wrote until then.
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
-FROM attempts WHERE run_id = $1 AND state = {blocked} ORDER BY fence;
+FROM attempts WHERE run_id = $1 AND state = {blocked} AND output IS NOT NULL ORDER BY fence;
 
 -- load_attempts --
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output

@@ -223,6 +223,10 @@ class ListPart(DefinitionPart):
             found.add(f"(task = ? OR {item})", where.task)
         if where.nodes:
             found.add(f"node IN ({', '.join('?' * len(where.nodes))})", *where.nodes)
+        if where.attempted_by is not None:
+            # Asked of each row, by the primary key: EXISTS may be read as a whole beforehand.
+            past = "(SELECT 1 FROM attempts a WHERE a.run_id = id AND a.node = ? LIMIT 1)"
+            found.add(f"(node = ? OR {past} = 1)", where.attempted_by, where.attempted_by)
         _add_kinds(found, where.kinds, "IN")
         _add_kinds(found, where.not_kinds, "NOT IN")
         return Wanted(stretches, found)

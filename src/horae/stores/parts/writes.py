@@ -78,6 +78,7 @@ class WritePart(Database):
         holder = holders.get(busy)
         who = f"run {holder}" if holder is not None else "another run"
         note = f"{who} writes to {busy}; this one begins when that has ended"
+        yield "note_blocked", request.run_id, request.fence, now
         rows = yield "block_run", request.run_id, request.fence, holder, note, now + LOCK_RETRY, request.start_by
         if rows and rows[0][0]:
             yield "bury_returned", request.run_id, now

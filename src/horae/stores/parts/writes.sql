@@ -25,6 +25,13 @@ SET value = excluded.value, moved_at = excluded.moved_at, run_id = NULL, past_ru
 -- drop_locks --
 DELETE FROM locks WHERE run_id IN {ids};
 
+-- note_blocked --
+-- That a node had it stays known, once.
+INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
+SELECT id, attempt, fence, node, {blocked}, '', started_at, CAST($3 AS bigint), NULL, '', NULL FROM live
+WHERE id = $1 AND fence = $2 AND state = {running} AND node IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.run_id = live.id AND a.node = live.node);
+
 -- block_run --
 -- An attempt that did not begin, for what it writes is being written. One that somebody wants cancelled keeps its reason.
 UPDATE live SET state = {blocked}, reason = CASE WHEN cancel THEN reason ELSE 'destination_busy' END, attempt = attempt - 1,

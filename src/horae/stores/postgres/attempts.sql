@@ -328,8 +328,11 @@ WITH c AS (
     END AS finished_at, x.exit_code, x.message, x.output, x.begun, x.waits, x.is_told, r.demand, r.kind
 ), a AS (
   INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
-  SELECT id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output FROM u
+  SELECT id, attempt, fence, node, CASE WHEN begun THEN state ELSE {blocked} END,
+    CASE WHEN begun OR waits THEN reason ELSE '' END, started_at, finished_at, exit_code, message, output FROM u
   WHERE begun OR (waits AND output IS NOT NULL)
+    -- That a node had it stays known, once. As NOT EXISTS, all attempts would be read beforehand.
+    OR (SELECT 1 FROM attempts a WHERE a.run_id = u.id AND a.node = u.node LIMIT 1) IS NULL
 )
 SELECT id, demand, kind, is_told FROM u;
 

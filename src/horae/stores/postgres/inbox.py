@@ -11,7 +11,7 @@ from horae.core.model import Moment, Overlap
 from horae.core.runs.inbox import Drained, Grant, Handed, Level, Refusal, Since, Target, judge_receipt
 from horae.core.runs.orders import Order
 from horae.core.work import policies
-from horae.errors import NotFound
+from horae.errors import ConfigError, NotFound
 from horae.ports.store.inbox import Judge, PlaceHanded
 from horae.stores.postgres.arrays import columns
 from horae.stores.postgres.lanes import Connection
@@ -92,6 +92,12 @@ class PostgresInbox(PostgresOrders):
             await connection.execute(allow)
             if enter is not None:
                 await connection.execute(enter)
+            if not await connection.fetchval(self.queries["may_hand_over"], role):
+                raise ConfigError(
+                    f"{role} was given no right: the functions belong to another role than that of this address",
+                    code="E_DB_RIGHTS",
+                    hint="give --database with the role that owns the tables of Horae",
+                )
 
         await self._retried(self._submit, grant)
 

@@ -55,6 +55,10 @@ SELECT format('GRANT EXECUTE ON FUNCTION horae_enqueue, horae_wake TO %I', rolna
     THEN format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), rolname) END
 FROM pg_roles WHERE rolname = $1;
 
+-- may_hand_over --
+-- Who owns the functions gives the right to call them; of whoever does not, the database only warns.
+SELECT has_function_privilege($1::name, 'horae_enqueue(text, jsonb, text, integer, timestamptz)', 'EXECUTE');
+
 -- revoke_inbox --
 DELETE FROM inbox_grants WHERE role = $1 RETURNING 1;
 

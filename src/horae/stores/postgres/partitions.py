@@ -10,6 +10,9 @@ A closed partition goes when all of its runs are outdated, and no live run and n
 its range: nothing is ever written there again, so that the gap does no harm. Of partitions that stay for a few of their
 runs the others are dropped row by row.
 
+The tables may belong to another role than the one that works with them: what only an owner may do is done by the
+function `horae_tend_history`, which has the owner's rights. Indexes are made by the owner itself, who migrates.
+
 What must stay true: every exclusive lock is asked for with a short timeout and in a transaction that does not wait for
 anything else, for all runs that end queue up behind it.
 """
@@ -46,21 +49,10 @@ INDEXES = {
     "history_state": "(state, id) WHERE state > 10",
     "history_parent": "(parent_id) WHERE parent_id IS NOT NULL",
 }
-ENDED = """CREATE TRIGGER history_ended AFTER INSERT ON history
-REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION tell_ended()"""
-# Nodes of the release before this one look whether it is there; it does nothing.
-UNTOLD = """CREATE TRIGGER history_untold AFTER INSERT ON history
-REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION note_untold()"""
-FOLLOWED = """CREATE TRIGGER history_followed AFTER INSERT ON history
-FOR EACH ROW WHEN (NEW.followed) EXECUTE FUNCTION note_ending()"""
-VIEWS = """SELECT DISTINCT v.oid::regclass::text AS name, pg_get_viewdef(v.oid) AS text
-FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class v ON v.oid = r.ev_class
-WHERE d.classid = 'pg_rewrite'::regclass AND d.refobjid = 'history'::regclass AND v.relkind = 'v'"""
-GRANTS = """SELECT a.privilege_type, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
-FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = 'history'::regclass AND a.grantee <> c.relowner"""
 PARTS = """SELECT c.oid::regclass::text, pg_get_expr(c.relpartbound, c.oid)
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'history'::regclass"""
 IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)"
+IS_OWNED = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'history'::regclass"
 INDEXED = """SELECT x.indrelid::regclass::text FROM pg_inherits i JOIN pg_index x ON x.indexrelid = i.inhrelid
 WHERE i.inhparent = to_regclass($1)"""
 _BOUNDS = re.compile(r"FROM \((?:MINVALUE|'?(\d+)'?)\) TO \((?:MAXVALUE|'?(\d+)'?)\)")
@@ -78,12 +70,17 @@ async def tend(connection: Connection, connect: Callable[[], Awaitable[Connectio
     async with _alone(connection, connect) as is_alone:
         if not is_alone:
             return False  # somebody does
+        is_owned = await connection.fetchval(IS_OWNED)
+        if not is_owned and not await _has_indexes(connection):
+            log.warning("history.unindexed", hint="let the role that owns the tables run `horae migrate`")
+            return await _is_partitioned(connection)
         if not await _is_partitioned(connection):
-            await _make_indexes(connection)
+            if is_owned:
+                await _make_indexes(connection)
             if await _last_id(connection) < FROM_RUNS:
                 return False
             await _move(connection)
-        else:
+        elif is_owned:
             await _make_indexes_of_parts(connection)
         await _make_room(connection)
     return True
@@ -134,7 +131,7 @@ async def drop(connection: Connection, part: HistoryPart) -> None:
     span = f"run_id >= {part.first:d} AND run_id < {part.end:d}"
     await connection.execute(f"DELETE FROM attempts WHERE {span}")  # noqa: S608
     await connection.execute(f"DELETE FROM flows WHERE {span}")  # noqa: S608
-    await _exclusively(connection, [f"DROP TABLE {part.name}"])
+    await _exclusively(connection, [_step("drop", part.name)])
     log.info("history.dropped", first=part.first, end=part.end)
 
 
@@ -171,6 +168,10 @@ async def _is_awaited(connection: Connection, first: int, end: int) -> bool:
             f"OR EXISTS (SELECT 1 FROM live JOIN flows ON run_id = id WHERE state = {State.BLOCKED:d} AND id < {end:d})"
         )
     )
+
+
+async def _has_indexes(connection: Connection) -> bool:
+    return all([await connection.fetchval(IS_VALID, name) for name in INDEXES])
 
 
 async def _make_indexes(connection: Connection) -> None:
@@ -213,31 +214,9 @@ async def _concurrently(connection: Connection, statement: str) -> None:
 async def _move(connection: Connection) -> None:
     """From one table to partitions."""
     end = _whole(await _last_id(connection) + await _width(connection))
-    await _bind(connection, "history", f"id < {end:d}")
+    await _bind(connection, "history", None, end)
     try:
-        views = await connection.fetch(VIEWS)
-        grants = await connection.fetch(GRANTS)
-        steps = [
-            "ALTER TABLE history RENAME TO history_0",
-            *(f"ALTER INDEX {name} RENAME TO {name}_0" for name in ("history_pkey", *INDEXES)),
-            "CREATE TABLE history (LIKE history_0 INCLUDING DEFAULTS) PARTITION BY RANGE (id)",
-            "ALTER TABLE history ADD PRIMARY KEY (id)",
-            *(f"CREATE INDEX {name} ON history {columns}" for name, columns in INDEXES.items()),
-            f"ALTER TABLE history ATTACH PARTITION history_0 FOR VALUES FROM (MINVALUE) TO ({end:d})",
-            "ALTER TABLE history_0 DROP CONSTRAINT history_bound",
-            *_head(end),
-            # What was bound to the table is bound to its new name anew: a trigger of a partition does not fire for what
-            # comes through the parent, and a view would go on reading the lowest partition.
-            "DROP TRIGGER history_untold ON history_0",
-            "DROP TRIGGER history_followed ON history_0",
-            "DROP TRIGGER history_ended ON history_0",
-            UNTOLD,
-            FOLLOWED,
-            ENDED,
-            *(f"CREATE OR REPLACE VIEW {name} AS {text}" for name, text in views),
-            *(f"GRANT {privilege} ON history TO {who}" for privilege, who in grants),
-        ]
-        await _exclusively(connection, steps)
+        await _exclusively(connection, [_step("move", "history", None, end)])
     except BaseException:
         await _unbind(connection, "history")
         raise
@@ -251,15 +230,9 @@ async def _make_room(connection: Connection) -> None:
     if head.first is None or last + width // 2 < head.first:
         return
     end = _whole(max(head.first, last) + width)
-    await _bind(connection, head.name, f"id >= {head.first:d} AND id < {end:d}")
+    await _bind(connection, head.name, head.first, end)
     try:
-        steps = [
-            f"ALTER TABLE history DETACH PARTITION {head.name}",
-            f"ALTER TABLE history ATTACH PARTITION {head.name} FOR VALUES FROM ({head.first:d}) TO ({end:d})",
-            f"ALTER TABLE {head.name} DROP CONSTRAINT history_bound",
-            *_head(end),
-        ]
-        await _exclusively(connection, steps)
+        await _exclusively(connection, [_step("close", head.name, head.first, end)])
     except BaseException:
         await _unbind(connection, head.name)
         raise
@@ -271,12 +244,10 @@ def _whole(bound: int) -> int:
     return -(-bound // 1000) * 1000
 
 
-def _head(first: int) -> list[str]:
-    name = f"history_{first:d}"
-    return [
-        f"CREATE TABLE {name} (LIKE history INCLUDING ALL) WITH (autovacuum_vacuum_insert_scale_factor = 0.2)",
-        f"ALTER TABLE history ATTACH PARTITION {name} FOR VALUES FROM ({first:d}) TO (MAXVALUE)",
-    ]
+def _step(name: str, part: str, low: int | None = None, high: int | None = None) -> str:
+    """Return what has the owner of the tables do a step: whoever works with them may not."""
+    bounds = ", ".join("NULL" if bound is None else f"{bound:d}" for bound in (low, high))
+    return f"SELECT horae_tend_history('{name}', '{part}', {bounds})"
 
 
 async def _width(connection: Connection) -> int:
@@ -293,19 +264,19 @@ async def _width(connection: Connection) -> int:
     return int(min(MOST_IDS, max(1, a_day // FEWEST_IDS) * FEWEST_IDS))
 
 
-async def _bind(connection: Connection, table: str, condition: str) -> None:
-    """Make it known that all rows fulfil this: attaching need not look. One left by an earlier try is replaced."""
+async def _bind(connection: Connection, table: str, low: int | None, high: int) -> None:
+    """Make it known that all rows lie there: attaching need not look. One left by an earlier try is replaced."""
     await _unbind(connection, table)
-    await _exclusively(connection, [f"ALTER TABLE {table} ADD CONSTRAINT history_bound CHECK ({condition}) NOT VALID"])
+    await _exclusively(connection, [_step("bind", table, low, high)])
     try:
-        await connection.execute(f"ALTER TABLE {table} VALIDATE CONSTRAINT history_bound")
+        await connection.execute(_step("validate", table))
     except BaseException:
         await _unbind(connection, table)
         raise
 
 
 async def _unbind(connection: Connection, table: str) -> None:
-    await _exclusively(connection, [f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS history_bound"])
+    await _exclusively(connection, [_step("unbind", table)])
 
 
 async def _exclusively(connection: Connection, steps: list[str]) -> None:

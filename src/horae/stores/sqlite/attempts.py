@@ -174,6 +174,8 @@ class SqliteAttempts(SqliteFlows, WritePart, LimitPart):
             self._run(
                 connection, "add_attempt", r.run_id, r.state, r.reason, *times, r.exit_code, r.message, r.output,
             )  # fmt: skip
+        else:
+            self._run(connection, "note_given", r.run_id, *times)  # that a node had it stays known, once
         is_told = awaits is not None and self._is_told(connection, r.run_id, awaits)
         rows = self._run(
             connection, "wait", r.run_id, *next_standing(waiting), waiting.eligible_at, int(waiting.lost),

@@ -94,6 +94,11 @@ WHERE id = $1 RETURNING id, demand, kind;
 INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
 SELECT id, attempt, fence, node, $2, $3, COALESCE($4, started_at), $5, $6, $7, $8 FROM live WHERE id = $1;
 
+-- note_given --
+INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
+SELECT id, attempt, fence, node, {blocked}, '', COALESCE($2, started_at), $3, NULL, '', NULL FROM live WHERE id = $1
+  AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.run_id = live.id AND a.node = live.node);
+
 -- promote --
 UPDATE live SET state = {waiting_state}, gate = job_id, reason = {waiting_reason} WHERE id IN (
   SELECT min(w.id) FROM live w

@@ -24,7 +24,7 @@ CANCEL_EXAMPLE = {"where": {"state": ["queued"], "owner": "ann"}, "dry_run": Tru
 ENDED = {state.word: state for state in model.State if state.is_terminal}
 LIVE = {state.word: state for state in model.State if not state.is_terminal}
 UNLESS_SAID = (model.State.FAILED, model.State.TIMED_OUT)
-_WHERE = frozenset({"job", "state", "due_from", "due_until", "node", "owner", "name", "queue"})
+_WHERE = frozenset({"job", "state", "due_from", "due_until", "node", "attempted_by", "owner", "name", "queue"})
 
 
 class Reruns:
@@ -90,6 +90,7 @@ class Reruns:
         queue_id = (await self._jobs.queues.get(queue, org)).id if queue is not None else None
         return await self._jobs.reruns.find(
             model.RunFilter(job_id, None, states, where["due_from"], where["due_until"], org, nodes=nodes,
+                            attempted_by=where["attempted_by"], tasks=where["attempted_by"] is not None,
                             owner=where["owner"], name=where["name"], queue_id=queue_id)
         )  # fmt: skip
 
@@ -116,6 +117,7 @@ def _read_where(fields: Fields, states: Mapping[str, model.State], unless_said: 
                      "leave queue out, and say which by job, owner or name")  # fmt: skip
     return {
         "job": job, "state": read_states(fields, states) or unless_said, "node": fields.text("node"),
-        "owner": fields.text("owner"), "name": fields.text("name"), "queue": fields.text("queue"),
+        "attempted_by": fields.text("attempted_by"), "owner": fields.text("owner"), "name": fields.text("name"),
+        "queue": fields.text("queue"),
         "due_from": read_moment(fields, "due_from"), "due_until": read_moment(fields, "due_until"),
     }  # fmt: skip

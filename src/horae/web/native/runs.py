@@ -45,6 +45,11 @@ _RUNS = (
     params.moment("due_from", "Due at or after this moment."),
     params.moment("due_until", "Due before this moment."),
     params.text("node", "Runs that this node runs or ran last.", 200),
+    params.text(
+        "attempted_by",
+        "Runs of which any attempt was ever given to this node, also those that ended elsewhere; tasks too.",
+        200,
+    ),
     params.identity("parent", "Tasks of one run of a workflow."),
     params.text("task", "With parent: the task of this name, with all items of a fan-out.", 200),
     params.boolean("tasks", "Tasks of workflows too."),
@@ -182,8 +187,9 @@ class Runs:
         queue_id = (await self._jobs.queues.get(args["queue"], org)).id if args["queue"] else None
         where = model.RunFilter(
             args["job_id"], args["trigger_id"], args["state"], due_from, due_until, org, nodes=nodes,
-            parent_id=args["parent"], task=args["task"], tasks=bool(args["tasks"]), owner=args["owner"],
-            name=args["name"], queue_id=queue_id,
+            attempted_by=args["attempted_by"] or None, parent_id=args["parent"], task=args["task"],
+            tasks=bool(args["tasks"] or args["attempted_by"]), owner=args["owner"], name=args["name"],
+            queue_id=queue_id,
         )  # fmt: skip
         page = await self._jobs.list_runs(where, args["cursor"], args["limit"])
         names = await self._insight.job_names(run.job_id for run in page.items)

@@ -1,0 +1,2 @@
+-- before the code: nothing here
+-- A database of one process has no roles; the number is that of the other database.
