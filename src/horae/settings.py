@@ -274,7 +274,7 @@ SETTINGS: tuple[Setting, ...] = (
             "X-Forwarded-Proto or Forwarded, from where a request came and whether by TLS.", "none"),
     Setting("require_token", FLAG, False,
             "Whether also the user who runs this server needs a token; on loopback only others do."),
-    Setting("request_rate", whole(0, 1_000_000), 500,
+    Setting("request_rate", whole(0, 1_000_000), 1_000,
             "Requests a second that one user, and one address of those without a login, may send a node, over HTTP and "
             "gRPC; what ten seconds have room for may come at once. The user who runs a loopback server, and agents, "
             "are not counted. 0 is no limit."),
