@@ -2,8 +2,8 @@
 
 It is made in a thread: a hundred thousand triggers take the better part of a second, in which others must not wait. One
 is made at a time, and a small one beside a large one; of those who wait for their turn and ask for the same, the first
-makes it for all. Who only looks does not wait for a large one: they are shown the one before while the next is made, and
-that apart, if there is somebody who does so: a thread would hold up every page that is asked for meanwhile.
+makes it for all. Who only looks does not wait for a large one: they are shown the one before while the next is made,
+and that apart, if there is somebody who does so: a thread would hold up every page that is asked for meanwhile.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from horae.core.definitions import JOB_SORTS, RUN_SORTS, Sort
@@ -81,20 +82,23 @@ class SearchPart(ListPart):
             total, jobs = len(ids), await self.load_jobs(ids[offset : offset + limit])
         else:
             text = f"SELECT {JOB_COLUMNS} FROM jobs WHERE {condition} ORDER BY {order} {_cut(offset, limit)}"  # noqa: S608
-            counted = f"SELECT count(*) FROM (SELECT 1 FROM jobs WHERE {condition} LIMIT {COUNTED}) AS counted"  # noqa: S608
-            rows, [(total,)] = await asyncio.gather(
-                *(self.read(self._statement(one), *wanted.rest.args) for one in (text, counted))
+            rows, total = await asyncio.gather(
+                self.read(self._statement(text), *wanted.rest.args), self._count_jobs(condition, wanted)
             )
             jobs = await self._with_triggers(rows)
         return _found(jobs, total, offset, bool(end) or total == COUNTED, is_part=bool(end))
+
+    async def _count_jobs(self, condition: str, wanted: Wanted) -> int:
+        text = f"SELECT count(*) FROM (SELECT 1 FROM jobs WHERE {condition} LIMIT {COUNTED}) AS counted"  # noqa: S608
+        return int((await self.read(self._statement(text), *wanted.rest.args))[0][0])
 
     async def _all_by_next(self, wanted: Wanted, offset: int, limit: int) -> Found:
         """All jobs, the next one due first, by the index of moments; those that are not due at all come last."""
         until = min(offset + limit, COUNTED)
         condition = wanted.stretches[0].above(0)
-        text = f"SELECT id FROM (SELECT id FROM jobs WHERE {condition} LIMIT {COUNTED}) AS counted"  # noqa: S608
-        total = len(await self.read(self._statement(text), *wanted.rest.args))
-        found = await self._next_due(condition, wanted.rest.args, until)
+        total, found = await asyncio.gather(
+            self._count_jobs(condition, wanted), self._next_due(condition, wanted.rest.args, until)
+        )
         if len(found) < until:
             text = f"SELECT id FROM jobs WHERE {condition} ORDER BY id DESC LIMIT {until}"  # noqa: S608
             rows = await self.read(self._statement(text), *wanted.rest.args)
@@ -190,9 +194,13 @@ class SearchPart(ListPart):
 
     async def _load_latest(self, job_ids: Sequence[int]) -> dict[int, tuple[State, Phase]]:
         """State and phase of the latest run of each job, for those that have one."""
-        ids, found, newest = self._list(job_ids), dict[int, tuple[State, Phase]](), dict[int, int]()
-        ended, live = await asyncio.gather(self._get("newest_ends", ids), self._get("live_states", ids))
-        for job_id, *ends in ended:
+        found, newest = dict[int, tuple[State, Phase]](), dict[int, int]()
+        half = (len(job_ids) + 1) // 2  # at once: each job is looked for by itself
+        *ended, live = await asyncio.gather(
+            *(self._get("newest_ends", self._list(part)) for part in (job_ids[:half], job_ids[half:])),
+            self._get("live_states", self._list(job_ids)),
+        )
+        for job_id, *ends in chain(*ended):
             newest[job_id], state = max((end or 0, state) for end, state in zip(ends, _ENDS, strict=True))
             if newest[job_id]:
                 found[job_id] = (state, Phase.PREPARING)
