@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from horae.core.definitions import Submission
+from horae.core.model import JobFilter
 from horae.core.runs.orders import NewRun, Order, Want
 from horae.stores.postgres import PostgresStore, database, lanes
 from horae.testing import START, make_job
@@ -78,3 +81,25 @@ async def test_a_hot_statement_is_planned_once(postgres_store: PostgresStore):
             postgres_store.queries["claim"],
         )
     assert [tuple(row) for row in counts] == [(9, 0)]
+
+
+async def test_words_are_looked_for_in_an_index_alone(postgres_url: str, postgres_store: PostgresStore):
+    """The table of jobs is wide."""
+    await postgres_store.submit([Submission([make_job(i, trigger_id=i, next_at=START) for i in range(1, COUNT + 1)])])
+    connection = await lanes.connect(postgres_url)
+    await connection.execute("VACUUM ANALYZE jobs")
+    asked: list[tuple[str, ...]] = []
+    read = postgres_store.read
+
+    async def note(statement: str, *args: Any) -> Any:
+        asked.append((statement, *args))
+        return await read(statement, *args)
+
+    postgres_store.read = note  # type: ignore[method-assign]
+    await postgres_store.list_jobs(JobFilter(words="nobody"), None, 9)
+    statement, *args = next(one for one in asked if "LIKE" in one[0])
+    plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {statement}", *args))
+    await connection.close()
+
+    assert "Index Only Scan Backward using jobs_searched" in plan
+    assert not [statement for statement, *_ in asked if "id IN (" in statement], "planned anew for each list of jobs"

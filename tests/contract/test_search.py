@@ -136,6 +136,27 @@ async def test_the_next_due_come_first_of_all_jobs_however_old_they_are(
     assert by_last.is_part, "of this there is no index"
 
 
+async def test_jobs_are_found_by_words_with_and_without_letters_in_any_order_and_case(store: Store) -> None:
+    await keep(
+        store, make_job(1, name="Team 99 Ärger"), make_job(2, name="team 199"), make_job(3, name="team 98_x"),
+        make_job(4, name="x", key="team-99"),
+    )  # fmt: skip
+
+    async def found(words: str, *sorts: Sort) -> tuple[list[str], int]:
+        it = await store.search_jobs(JobFilter(words=words), sorts or [Sort("id", descending=True)], 0, 2)
+        assert {job.id for job in (await store.list_jobs(JobFilter(words=words), None, 9)).items} >= {
+            job.id for job in it.items
+        }
+        return names(it.items), it.total
+
+    assert await found("99 TEAM") == (["x", "team 199"], 3)
+    assert await found("99 TEAM", Sort("name")) == (["Team 99 Ärger", "team 199"], 3)
+    assert await found("99") == (["x", "team 199"], 3)
+    assert await found("8_") == (["team 98_x"], 1)
+    assert await found("_") == (["team 98_x"], 1)
+    assert await found("9%") == ([], 0)
+
+
 async def test_jobs_are_found_by_their_tag_with_whatever_else_is_asked(store: Store) -> None:
     def tagged(number: int, *tags: str, **fields: object) -> Job:
         job = make_job(number, **fields)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from horae.core.work.specs import parse_job
 from horae.service.insight import forecasting as service
 from horae.service.insight.forecasting import Forecasting
 from horae.service.insight.learning import Learning
+from horae.web.pages import shared
 
 from .rpc.test_rpc import call
 from .rpc.test_workers import walk
@@ -202,3 +204,31 @@ async def test_pages_come_before_the_forecast_of_very_many_triggers_and_say_so(
         assert soon in (await world.http.get(path, headers=html)).text
         await asyncio.gather(*world.services.forecasting._making.values())
         assert soon not in (await world.http.get(path, headers=html)).text
+
+
+async def test_while_a_forecast_is_worked_out_one_look_at_the_timeline_serves_all_and_then_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await submit(world, schedule="1h")
+    monkeypatch.setattr(service, "FEW", 0)
+    monkeypatch.setattr(shared, "time", SimpleNamespace(monotonic=lambda: 0.0))  # the second does not end
+    forecasting, go_on, looks = world.services.forecasting, asyncio.Event(), 0
+
+    async def slowly(it: service.Asked) -> Any:
+        await go_on.wait()
+        return await Forecasting(world.store).make(**it._asdict())
+
+    async def count(*_: Any) -> list[Any]:
+        nonlocal looks
+        looks += 1
+        return []
+
+    monkeypatch.setattr(forecasting, "_apart", slowly)
+    monkeypatch.setattr(world.jobs.glances, "live", count)
+    for _ in range(2):
+        assert "data-soon" in (await world.http.get("/timeline", headers={"accept": "text/html"})).text
+    assert looks == 1
+    go_on.set()
+    await asyncio.gather(*forecasting._making.values())
+    assert "data-soon" not in (await world.http.get("/timeline", headers={"accept": "text/html"})).text
+    assert looks == 2

@@ -25,6 +25,7 @@ import structlog
 
 from horae.app.alerts import make_tellers, used_disk
 from horae.app.broker import authority_of, connector_for, make_broker, open_queue
+from horae.app.foretelling import ForecastProcess
 from horae.app.login import make_provider
 from horae.app.machine import OwnDirectory, SystemClock, end_task, here, identity_of
 from horae.app.parts import FindHere, Work, all_labels, list_handlers, make_reach, make_work, nowhere, offered
@@ -250,7 +251,7 @@ class App:
             secrets=self._kept,
             rotation=Rotation(store, self._keys, self._kept, self.sealing, node=config.node), local_node=local_node,
             catalogues=Catalogues(self.store, local_node, self.peers),
-            hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept), forecasting=Forecasting(self.store),
+            hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept), forecasting=self._forecasting(),
             watching=Watching(jobs, self.store, self.files, place=self._place_of_output),
             events=EventFeed(self.store, self.queue, self.clock, Documents(self.store, self._installation)),
             pulse=Pulse(self.store, self.queue, self.clock), run_watch=RunWatch(self.store, insight, self.clock),
@@ -311,6 +312,11 @@ class App:
             peers=self.peers, offer_seconds=config.scan_interval, lease_seconds=config.lease,
             warnings=[self.sandboxes.warning] if self.sandboxes.warning else [],
         )  # fmt: skip
+
+    def _forecasting(self) -> Forecasting:
+        """With SQLite, which is for one process, forecasts are made in this one."""
+        is_alone = self.config.sqlite_path is not None
+        return Forecasting(self.store, None if is_alone else ForecastProcess(self.config.database).make)
 
     def _run_keys(self) -> RunKeys | None:
         """Where nobody says how systems outside reach this server, no key is made: all servers would need it."""

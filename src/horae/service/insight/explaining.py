@@ -6,6 +6,7 @@ is known which facts matter. Of a job, at most MOST_RUNS of what is live are exp
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -94,10 +95,12 @@ class Explaining:
 
     async def _look(self, job: Job) -> _Look:
         """Begin with what is known whatever is asked of a job."""
-        await self._queues.refresh()
+        now, nodes, owner, _ = await asyncio.gather(
+            self._store.now(), self._store.list_nodes(), self._store.load_owner(job.segment), self._queues.refresh()
+        )
         base = Facts(
-            await self._store.now(), job, nodes=[n for n in await self._store.list_nodes() if is_for(n, job.org)],
-            queue=self._queues.find(job.policy.queue), owner=await self._store.load_owner(job.segment),
+            now, job, nodes=[node for node in nodes if is_for(node, job.org)],
+            queue=self._queues.find(job.policy.queue), owner=owner,
             queue_names={str(queue.id): queue.name for queue in self._queues.known},
         )  # fmt: skip
         return _Look(self._store, self._queues, base)

@@ -2,7 +2,8 @@
 
 It is made in a thread: a hundred thousand triggers take the better part of a second, in which others must not wait. One
 is made at a time, and a small one beside a large one; of those who wait for their turn and ask for the same, the first
-makes it for all. Who only looks does not wait for a large one: they are shown the one before while the next is made.
+makes it for all. Who only looks does not wait for a large one: they are shown the one before while the next is made,
+and that apart, if there is somebody who does so: a thread would hold up every page that is asked for meanwhile.
 """
 
 from __future__ import annotations
@@ -10,22 +11,25 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import NamedTuple, Protocol
+
+import structlog
 
 from horae.core.insight.arrivals import Window
 from horae.core.insight.baselines import Expected
 from horae.core.insight.forecast import JOB, OWNER, QUEUE, Forecast, forecast
 from horae.core.insight.planned import Follower, Places
 from horae.core.model import SECOND, Moment
-from horae.errors import Invalid
+from horae.errors import Invalid, Unavailable
 from horae.ports.store.cluster import Nodes
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.history import Durations, Plans
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.queues import Queues
 
+log = structlog.get_logger()
 BY = (JOB, QUEUE, OWNER)
 LONGEST_HOURS = 744.0  # 31 days
 FARTHEST = 366 * 86_400 * SECOND  # ahead of now
@@ -45,7 +49,7 @@ class ForecastStore(Plans, Durations, Definitions, Nodes, Queues, StoreClock, Pr
     """Triggers and durations, names of jobs, the agents there are, and queues."""
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """What is asked for."""
 
     hours: float
@@ -55,13 +59,16 @@ class _Asked(NamedTuple):
     limit: int
 
 
+Maker = Callable[[Asked], Awaitable[Forecast]]
+
+
 class _Turn:
     """One is made at a time."""
 
     def __init__(self) -> None:
         self.alone = asyncio.Lock()
         self.askers = 0
-        self.last: tuple[_Asked, int, Forecast] | None = None  # made after so many had asked
+        self.last: tuple[Asked, int, Forecast] | None = None  # made after so many had asked
 
 
 class _Kept(NamedTuple):
@@ -79,17 +86,20 @@ class _Kept(NamedTuple):
 
 
 class Forecasting:
-    def __init__(self, store: ForecastStore) -> None:
+    def __init__(self, store: ForecastStore, apart: Maker | None = None) -> None:
+        """`apart` makes a forecast elsewhere, from the same store."""
         self._store = store
-        self._kept: dict[_Asked, _Kept] = {}
-        self._making: dict[_Asked, asyncio.Task[Forecast]] = {}
+        self._apart = apart
+        self.made = 0  # of those that are kept
+        self._kept: dict[Asked, _Kept] = {}
+        self._making: dict[Asked, asyncio.Task[Forecast]] = {}
         self._small, self._large = _Turn(), _Turn()  # who asks for a small one does not wait for a large one
 
     async def make(
         self, *, hours: float, start: Moment | None = None, by: str = JOB, org: int | None = None, limit: int = 20
     ) -> Forecast:
         """Return what the hours from a moment on, or from now on, will see."""
-        asked = _Asked(hours, start, by, org, limit)
+        asked = Asked(hours, start, by, org, limit)
         turn = self._small if await self._are_few(asked) else self._large
         turn.askers += 1
         number = turn.askers
@@ -104,7 +114,7 @@ class Forecasting:
         self, *, hours: float, start: Moment | None = None, by: str = JOB, org: int | None = None, limit: int = 20
     ) -> Forecast:
         """As make; but of very many triggers, one that was made lately will do."""
-        asked = _Asked(hours, start, by, org, limit)
+        asked = Asked(hours, start, by, org, limit)
         if await self._are_few(asked):
             return await self.make(**asked._asdict())
         kept = self._kept.get(asked)
@@ -115,40 +125,53 @@ class Forecasting:
     ) -> Forecast | None:
         """Return one that was made lately, for people who do not wait: of very many triggers they see the one before
         while the next is made, and None until there is a first."""
-        asked = _Asked(hours, start, by, org, limit)
+        asked = Asked(hours, start, by, org, limit)
         kept = self._kept.get(asked)
         if kept is not None and kept.is_fresh():
             return kept.found
-        making = self._begin(asked)
+        making = self._begin(asked, is_apart=True)
         if await self._are_few(asked):
             return await asyncio.shield(making)
         return kept.found if kept is not None and kept.is_good() else None
 
-    def _begin(self, asked: _Asked) -> asyncio.Task[Forecast]:
-        """Return what makes it, from now on if nobody has begun."""
+    def _begin(self, asked: Asked, *, is_apart: bool = False) -> asyncio.Task[Forecast]:
+        """Return what makes it, from now on if nobody has begun. `is_apart`: nobody waits for it, if it is large."""
         if asked not in self._making:
-            self._making[asked] = making = asyncio.create_task(self._keep(asked))
+            self._making[asked] = making = asyncio.create_task(self._keep(asked, is_apart=is_apart))
             making.add_done_callback(lambda done: self._forget(asked, done))
         return self._making[asked]
 
-    def _forget(self, asked: _Asked, done: asyncio.Task[Forecast]) -> None:
+    def _forget(self, asked: Asked, done: asyncio.Task[Forecast]) -> None:
         del self._making[asked]
         if not done.cancelled():
             done.exception()  # whoever waits is told; else the next who looks begins anew
 
-    async def _keep(self, asked: _Asked) -> Forecast:
+    async def _keep(self, asked: Asked, *, is_apart: bool) -> Forecast:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        found = await self.make(**asked._asdict())
+        found = await self._make_apart(asked) if is_apart else None
+        found = found or await self.make(**asked._asdict())
         now = loop.time()
         fresh = max(KEPT_SECONDS, (now - began) * KEPT_TIMES)
+        self.made += 1
         self._kept.pop(asked, None)
         self._kept[asked] = _Kept(found, now + fresh, now + max(fresh, asked.hours * 3600 / LOOK_BACK))
         if len(self._kept) > MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         return found
 
-    async def _are_few(self, asked: _Asked) -> bool:
+    async def _make_apart(self, asked: Asked) -> Forecast | None:
+        """Return a large one that was made elsewhere; None: it is to be made here."""
+        if self._apart is None or await self._are_few(asked):
+            return None
+        async with self._large.alone:
+            try:
+                return await self._apart(asked)
+            except (OSError, Unavailable) as error:  # no more processes, or the database is away
+                log.warning("forecast.not_apart", why=str(error))
+                return None
+
+    async def _are_few(self, asked: Asked) -> bool:
         window = _window(await self._store.now(), asked.start, asked.hours)
         return await self._store.count_planned(window.end, FEW + 1) <= FEW
 
@@ -157,7 +180,7 @@ class Forecasting:
         known = (await self._store.load_baselines([job_id])).get(job_id)
         return None if known is None else known.predict()
 
-    async def _make(self, asked: _Asked, is_large: bool) -> Forecast:
+    async def _make(self, asked: Asked, is_large: bool) -> Forecast:
         window = _window(await self._store.now(), asked.start, asked.hours)
         async with _beside_others() if is_large else nullcontext():
             planned = await self._store.load_planned(window.end, MOST_TRIGGERS)

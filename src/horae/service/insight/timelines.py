@@ -6,6 +6,7 @@ very many runs, some of each part of the time tell which jobs are the busiest; o
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,21 +60,21 @@ class Timelines:
         """Return up to `most` rows; of jobs whose name holds a text, if one is given. Who does not wait for a forecast
         of very many triggers sees what is to come of jobs that ran, until there is one."""
         _check(window)
-        now = await self._jobs.now()
+        now, slots = await asyncio.gather(self._jobs.now(), self._slots())
         named = await self._jobs.glances.named(name, org, most + 1) if name else None
-        past = await self._past(window, named, org) if window.start < now else Sample([])
-        foretold = await self._foretell(window, now, org, waits) if window.end > now else None
+        past, foretold = await asyncio.gather(
+            self._past(window, now, named, org), self._foretell(window, now, org, waits)
+        )
         expected = {int(it.key): it for it in foretold.items if named is None or int(it.key) in named} \
             if foretold else {}  # fmt: skip
         counts = _counts(past, expected)
         chosen = busiest(counts if named is None else dict.fromkeys(named, 0) | counts, most)
-        bars = _bars(await self._marks(window, past, chosen), chosen)
-        if window.end > now:
-            for job in await self._jobs.get_many(chosen):
-                known = expected.get(job.id)
-                lasts = known.expected.median if known is not None and known.expected is not None else 0.0
-                bars[job.id] += _expected(job, max(now, window.start - 1), window.end, lasts)
-        names = await self._insight.job_names(chosen)
+        marks, jobs = await asyncio.gather(self._marks(window, past, chosen), self._jobs.get_many(chosen))
+        bars, names = _bars(marks, chosen), {job.id: job.name for job in jobs}
+        for job in jobs if window.end > now else ():
+            known = expected.get(job.id)
+            lasts = known.expected.median if known is not None and known.expected is not None else 0.0
+            bars[job.id] += _expected(job, max(now, window.start - 1), window.end, lasts)
         rows = [
             Row(job_id, names.get(job_id, f"job {job_id}"), bars[job_id], max(counts[job_id], len(bars[job_id])))
             for job_id in chosen
@@ -82,15 +83,15 @@ class Timelines:
         ahead = [Load(it.at, it.running, True) for it in foretold.buckets if it.at < window.end] if foretold else []
         is_more = foretold is not None and foretold.item_count > len(foretold.items)
         is_cut = is_more or not past.is_whole or (named is not None and len(named) > most)
-        return Timeline(
-            window, now, await self._slots(), rows, len(counts), is_cut, load_of(past, window, now) + ahead, foretold
-        )
+        return Timeline(window, now, slots, rows, len(counts), is_cut, load_of(past, window, now) + ahead, foretold)
 
-    async def _past(self, window: Window, named: Sequence[int] | None, org: int | None) -> Sample:
+    async def _past(self, window: Window, now: Moment, named: Sequence[int] | None, org: int | None) -> Sample:
         """Return runs that were due in the window or go on since before."""
+        if window.start >= now:
+            return Sample([])
         if named is not None:
             return Sample(await self._jobs.glances.newest(named, window.start, window.end))
-        live = await self._jobs.glances.live(window.end, org)
+        live = await self._jobs.glances.live(window.end, org)  # first: one that ends meanwhile is seen twice, not never
         ended = await self._jobs.glances.sample(window.start, window.end, org)
         return ended.beside(live)
 
@@ -102,6 +103,8 @@ class Timelines:
 
     async def _foretell(self, window: Window, now: Moment, org: int | None, waits: bool) -> Forecast | None:
         """Return the part of the window that is to come: up to a few minutes more, so that one serves for a while."""
+        if window.end <= now:
+            return None
         start = window.start if window.start > now else None
         steps = -(-(window.end - (start or now)) // STEP)
         ask = self._forecasting.lately if waits else self._forecasting.look

@@ -348,20 +348,26 @@ class Insight:
     # ── the whole ──
     async def overview(self, org: int | None = None) -> Overview:
         """With `org`, only its jobs, triggers and runs; what is counted is of all."""
-        census = await self._count()
-        recent = await self._store.list_runs(RunFilter(states=ENDED, org=org), None, SHOWN_RUNS)
         unreadable = self._metrics.unreadable()
-        own = await self._of_org(org, list(unreadable))
+        census, recent, nodes, segments, (due, own) = await asyncio.gather(
+            self._count(), self._store.list_runs(RunFilter(states=ENDED, org=org), None, SHOWN_RUNS),
+            self._store.list_nodes(), self._store.load_segments(), self._triggers(org, list(unreadable)),
+        )  # fmt: skip
         return Overview(
             census=census,
-            nodes=await self._store.list_nodes(),
-            segments=await self._store.load_segments(),
+            nodes=nodes,
+            segments=segments,
             recent=recent.items,
-            due=await self._next_due(org),
+            due=due,
             node=self.node,
             behind=self._metrics.behind(),
             unreadable={trigger_id: unreadable[trigger_id] for trigger_id in own},
         )
+
+    async def _triggers(self, org: int | None, unreadable: Sequence[int]) -> tuple[list[Trigger], Sequence[int]]:
+        """Return the soonest, and which of those that nobody here can read are of an organisation."""
+        due, own = await asyncio.gather(self._next_due(org), self._of_org(org, unreadable))
+        return due, own
 
     async def _next_due(self, org: int | None) -> list[Trigger]:
         """Return the soonest. Those of an organisation are found among the soonest of all: of very many there may be
@@ -369,7 +375,8 @@ class Insight:
         looked_at = SHOWN_DUE if org is None else LOOKED_AT_DUE
         rows = await self._store.load_due(range(SEGMENTS), (-1, 0), NEVER, looked_at)
         own = await self._of_org(org, [row.trigger_id for row in rows])
-        return [one for id_ in own[:SHOWN_DUE] if (one := await self._store.get_trigger(id_)) is not None]
+        found = await asyncio.gather(*(self._store.get_trigger(id_) for id_ in own[:SHOWN_DUE]))
+        return [one for one in found if one is not None]
 
     async def _of_org(self, org: int | None, trigger_ids: Sequence[int]) -> Sequence[int]:
         """Return those that belong to an organisation, in their order."""

@@ -126,7 +126,7 @@ class Jobs:
 
     async def get_many(self, job_ids: Sequence[int]) -> Sequence[Job]:
         """As get, of many; those that do not exist are left out."""
-        return await self._store.load_jobs(job_ids)
+        return await self._store.load_jobs(job_ids) if job_ids else []
 
     async def standing(self, job_ids: Sequence[int]) -> dict[int, Standing]:
         """Return where jobs stand: a job's own status is that of its latest run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
@@ -189,6 +190,7 @@ def last_days(now: Moment, count: int, zone: str) -> list[date]:
     return [today - timedelta(days=count - 1 - number) for number in range(count)]
 
 
+@lru_cache(maxsize=MOST_FIRST)  # a page asks for those of a year
 def start_of(day: date, zone: str) -> Moment:
     """Return when a day begins; where clocks are put forward over midnight, that is when they are."""
     return round(datetime.combine(day, time(), ZoneInfo(zone)).timestamp()) * SECOND

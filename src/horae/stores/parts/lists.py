@@ -61,6 +61,7 @@ class Wanted(NamedTuple):
     stretches: list[Stretch]
     rest: Where  # its arguments are those of the stretches too
     is_exact: bool = False  # nothing may be overlooked, whatever it costs
+    is_known: bool = False  # by id: few enough to be looked at one by one
 
     @property
     def is_scanned(self) -> bool:
@@ -131,7 +132,7 @@ class ListPart(DefinitionPart):
             also += f" AND id IN (SELECT job_id {tagged})" if tagged else ""
             said = Where()
             said.args = found.args
-            for word in (where.words or "").split()[:MOST_WORDS]:
+            for word in sorted((where.words or "").split()[:MOST_WORDS], key=len, reverse=True):
                 said.add(*like(column, word, self.dialect))
             among = f"jobs WHERE {org}deleted_at IS NULL{also} AND id < {start:d}"
             if (
@@ -144,12 +145,20 @@ class ListPart(DefinitionPart):
         text = f"{' UNION '.join(parts)} ORDER BY 1 DESC LIMIT {SCANNED}"
         ids = [row[0] for row in await self.read(self._statement(text), *found.args)]
         asked = self._wanted_jobs(where)
-        listed = ", ".join(map(str, ids)) or "NULL"
         (stretch,) = asked.stretches
-        condition = f"id IN ({listed}) AND {stretch.above(0)} AND {asked.rest.text()}"
+        condition = f"{stretch.above(0)} AND {asked.rest.text()}"
         rest = Where()
         rest.args = asked.rest.args
-        return Wanted([Stretch("jobs", (), condition)], rest), ids[-1] if len(ids) == SCANNED else 0
+        condition = f"{self._is_one_of(ids, rest)} AND {condition}"
+        wanted = Wanted([Stretch("jobs", (), condition)], rest, is_known=True)
+        return wanted, ids[-1] if len(ids) == SCANNED else 0
+
+    def _is_one_of(self, ids: Sequence[int], found: Where) -> str:
+        """Return the condition for these. A statement of PostgreSQL with thousands of numbers would be read and planned
+        anew each time; one with a list of them is known."""
+        if self.dialect == "postgres":
+            return f"id = ANY(CAST({found.put(list(ids))} AS bigint[]))"
+        return f"id IN ({', '.join(map(str, ids)) or 'NULL'})"
 
     def _add_user(self, user: str, keys: list[tuple[str, str]], found: Where, *, is_indexed: bool) -> None:
         """Whom a job was made for; of jobs without one, the owner."""

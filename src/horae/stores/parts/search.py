@@ -9,8 +9,10 @@ What must stay true: what is sorted by is one of the names of ports, never text 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from horae.core.definitions import JOB_SORTS, RUN_SORTS, Sort
@@ -75,20 +77,28 @@ class SearchPart(ListPart):
         if any(sort.by in BY_MOMENT for sort in sorts):
             ids = await self._by_moment(condition, wanted, sorts)
             total, jobs = len(ids), await self.load_jobs(ids[offset : offset + limit])
+        elif wanted.is_known:
+            ids = await self._ordered_ids(condition, wanted, sorts, 0, COUNTED)
+            total, jobs = len(ids), await self.load_jobs(ids[offset : offset + limit])
         else:
             text = f"SELECT {JOB_COLUMNS} FROM jobs WHERE {condition} ORDER BY {order} {_cut(offset, limit)}"  # noqa: S608
-            jobs = await self._with_triggers(await self.read(self._statement(text), *wanted.rest.args))
-            text = f"SELECT count(*) FROM (SELECT 1 FROM jobs WHERE {condition} LIMIT {COUNTED}) AS counted"  # noqa: S608
-            total = int((await self.read(self._statement(text), *wanted.rest.args))[0][0])
+            rows, total = await asyncio.gather(
+                self.read(self._statement(text), *wanted.rest.args), self._count_jobs(condition, wanted)
+            )
+            jobs = await self._with_triggers(rows)
         return _found(jobs, total, offset, bool(end) or total == COUNTED, is_part=bool(end))
+
+    async def _count_jobs(self, condition: str, wanted: Wanted) -> int:
+        text = f"SELECT count(*) FROM (SELECT 1 FROM jobs WHERE {condition} LIMIT {COUNTED}) AS counted"  # noqa: S608
+        return int((await self.read(self._statement(text), *wanted.rest.args))[0][0])
 
     async def _all_by_next(self, wanted: Wanted, offset: int, limit: int) -> Found:
         """All jobs, the next one due first, by the index of moments; those that are not due at all come last."""
         until = min(offset + limit, COUNTED)
         condition = wanted.stretches[0].above(0)
-        text = f"SELECT id FROM (SELECT id FROM jobs WHERE {condition} LIMIT {COUNTED}) AS counted"  # noqa: S608
-        total = len(await self.read(self._statement(text), *wanted.rest.args))
-        found = await self._next_due(condition, wanted.rest.args, until)
+        total, found = await asyncio.gather(
+            self._count_jobs(condition, wanted), self._next_due(condition, wanted.rest.args, until)
+        )
         if len(found) < until:
             text = f"SELECT id FROM jobs WHERE {condition} ORDER BY id DESC LIMIT {until}"  # noqa: S608
             rows = await self.read(self._statement(text), *wanted.rest.args)
@@ -184,18 +194,23 @@ class SearchPart(ListPart):
 
     async def _load_latest(self, job_ids: Sequence[int]) -> dict[int, tuple[State, Phase]]:
         """State and phase of the latest run of each job, for those that have one."""
-        ids, found, newest = self._list(job_ids), dict[int, tuple[State, Phase]](), dict[int, int]()
-        for job_id, *ends in await self._get("newest_ends", ids):
+        found, newest = dict[int, tuple[State, Phase]](), dict[int, int]()
+        half = (len(job_ids) + 1) // 2  # at once: each job is looked for by itself
+        *ended, live = await asyncio.gather(
+            *(self._get("newest_ends", self._list(part)) for part in (job_ids[:half], job_ids[half:])),
+            self._get("live_states", self._list(job_ids)),
+        )
+        for job_id, *ends in chain(*ended):
             newest[job_id], state = max((end or 0, state) for end, state in zip(ends, _ENDS, strict=True))
             if newest[job_id]:
                 found[job_id] = (state, Phase.PREPARING)
-        for job_id, run_id, number, phase in await self._get("live_states", ids):
+        for job_id, run_id, number, phase in live:
             if run_id > newest.get(job_id, 0):
                 found[job_id] = (State(number), Phase(phase))
         return found
 
     async def _load_said(self, latest: LatestRun, job_ids: Sequence[int]) -> dict[int, str | None]:
-        if not job_ids:
+        if not job_ids or not latest.known:
             return {}
         ids = ", ".join(map(str, job_ids))
         text = f"SELECT id, {self._json_field('annotations', *latest.said_at)} FROM jobs WHERE id IN ({ids})"  # noqa: S608
@@ -204,7 +219,7 @@ class SearchPart(ListPart):
     async def load_standing(self, job_ids: Sequence[int]) -> dict[int, Standing]:
         ids = self._list(job_ids)
         live = {row[1]: run_from_row(row) for row in await self._get("newest_live", ids)}
-        ended = {row[1]: run_from_row(row) for row in await self._get("newest_ended", ids)}
+        ended = {row[1]: run_from_row(row) for row in await self._get("newest_ended", ids)}  # one may have ended since
         return {job_id: _standing(live.get(job_id), ended.get(job_id)) for job_id in job_ids}
 
     async def load_successes(self, job_ids: Sequence[int]) -> dict[int, Moment]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import chain
 from typing import NamedTuple
 
 from horae.core.insight.shortages import Shortage
@@ -42,15 +44,11 @@ class Attention:
 
     async def read(self, org: int | None, zone: str) -> list[Item]:
         now = await self._jobs.now()
-        return [
-            *await self._nodes(org),
-            *await self._failing(org, now),
-            *await self._late(org, now),
-            *await self._short(org, zone),
-            *await self._asked(org),
-            *await self._held(org, now),
-            *await self._told(org),
-        ]
+        found = await asyncio.gather(
+            self._nodes(org), self._failing(org, now), self._late(org, now), self._short(org, zone), self._asked(org),
+            self._held(org, now), self._told(org),
+        )  # fmt: skip
+        return [*chain.from_iterable(found)]
 
     async def _failing(self, org: int | None, now: Moment) -> list[Item]:
         """Jobs whose latest run failed: those that have recovered need nobody."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
+from functools import lru_cache
+from html import escape
 from statistics import median
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
+
+from markupsafe import Markup
 
 from horae import schemas
 from horae.core.insight import timeline
@@ -28,6 +32,15 @@ class Cell(NamedTuple):
     title: str
     href: str | None  # its runs
 
+    def shape(self) -> str:
+        """Return it as SVG: a year has hundreds, of which a template takes several times as long."""
+        title = escape(self.title)
+        day = (
+            f'<rect class="{self.look}" x="{self.x}" y="{self.y}" width="11" height="11" rx="2">'
+            f"<title>{title}</title></rect>"
+        )
+        return f'<a href="{escape(self.href)}" aria-label="{title}">{day}</a>' if self.href else day
+
 
 class Heat(NamedTuple):
     width: int
@@ -35,6 +48,10 @@ class Heat(NamedTuple):
     cells: list[Cell]
     months: list[tuple[int, str]]
     rows: list[tuple[str, str]]  # days with runs
+
+    @property
+    def shapes(self) -> Markup:
+        return Markup("".join([cell.shape() for cell in self.cells]))  # noqa: S704  escaped
 
 
 def heat(days: Sequence[schemas.Day], job_id: int, zone: str) -> Heat:
@@ -60,10 +77,15 @@ def _day(one: schemas.Day, job_id: int, zone: str) -> str | None:
     """Return the runs of a day of this zone; None where there are none."""
     if not one.runs:
         return None
-    begin = datetime.fromisoformat(one.date).replace(tzinfo=ZoneInfo(zone))
+    return f"/runs?job={job_id}&{_within(one.date, zone)}"
+
+
+@lru_cache(maxsize=4096)
+def _within(day: str, zone: str) -> str:
+    """Return a day of a zone as the list of runs is asked for it."""
+    begin = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone))
     until = begin + timedelta(days=1)  # by the clock, however long that day is
-    at = {"since": begin.isoformat(), "until": until.isoformat()}
-    return "/runs?" + urlencode({"job": job_id, **at})
+    return urlencode({"since": begin.isoformat(), "until": until.isoformat()})
 
 
 def _fate_words(one: schemas.Day) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import NamedTuple
 
 from horae import schemas
 from horae.core import model
+from horae.core.insight.baselines import Expected
 from horae.core.policy.listening import followed_ids
 from horae.core.roles import Permission
 from horae.core.workflows.picture import picture
 from horae.errors import Error
 from horae.service import Services
+from horae.service.jobs.glances import Day
 from horae.web import http, params, render
 from horae.web.pages.charts import heat, trend
 from horae.web.pages.drawings import Drawing, Neighbour, draw, draw_dependencies
@@ -47,20 +50,32 @@ class JobPage:
 
     async def show(self, request: http.Request) -> http.Answer:
         job = await self._jobs.get(request.path_id("job_id"))
-        page = await self._jobs.list_runs(model.RunFilter(job_id=job.id), request.args["cursor"], LATEST)
-        runs = [render.run(run) for run in page.items]
-        days = await self._jobs.glances.days(job.id, DAYS, self._shell.zone_of(request))
-        latest = (await self._jobs.standing([job.id]))[job.id].latest
+        zone = self._shell.zone_of(request)
+        # What the store is asked for is asked for at once.
+        (page, days), (standing, expected), why, neighbours = await asyncio.gather(
+            self._past(job, request.args["cursor"], zone), self._present(job), self._explaining.of_job(job),
+            self._neighbours(job),
+        )  # fmt: skip
+        runs, latest = [render.run(run) for run in page.items], standing.latest
         return await self._shell.page_of(
             job, request, "job.html", job=render.job(job), runs=runs, listed=LISTED,
             drawing=draw(picture(job.spec)) if "tasks" in job.spec else None,
-            why=(await self._explaining.of_job(job)).sentences,
-            heat=heat([render.day(it) for it in days], job.id, self._shell.zone_of(request)),
-            trend=trend(runs, await self._forecasting.expected(job.id)),
-            whens=[self._when(one) for one in job.triggers], neighbours=await self._neighbours(job),
+            why=why.sentences, heat=heat([render.day(it) for it in days], job.id, zone), trend=trend(runs, expected),
+            whens=[self._when(one) for one in job.triggers], neighbours=neighbours,
             latest=None if latest is None else render.run(latest), work=_work(job), rules=how_it_runs(job.policy),
             cursor=page.cursor, is_first=request.args["cursor"] is None,
         )  # fmt: skip
+
+    async def _past(self, job: model.Job, cursor: str | None, zone: str) -> tuple[model.Page, list[Day]]:
+        where = model.RunFilter(job_id=job.id)
+        page, days = await asyncio.gather(
+            self._jobs.list_runs(where, cursor, LATEST), self._jobs.glances.days(job.id, DAYS, zone)
+        )
+        return page, days
+
+    async def _present(self, job: model.Job) -> tuple[model.Standing, Expected | None]:
+        standing, expected = await asyncio.gather(self._jobs.standing([job.id]), self._forecasting.expected(job.id))
+        return standing[job.id], expected
 
     async def _neighbours(self, job: model.Job) -> Drawing | None:
         """Jobs before and after this one; None: it stands alone."""

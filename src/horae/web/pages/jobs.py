@@ -3,6 +3,7 @@ at once. The address holds all of it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -119,7 +120,7 @@ class JobsPage:
     async def _rows(self, jobs: list[Job]) -> list[Row]:
         """Each of these is one read for all jobs of the page."""
         ids = [job.id for job in jobs]
-        standing, fates = await self._jobs.standing(ids), await self._jobs.glances.fates(ids)
+        standing, fates = await asyncio.gather(self._jobs.standing(ids), self._jobs.glances.fates(ids))
         return [_row(job, standing[job.id].latest, fates.get(job.id, ())) for job in jobs]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from horae.core.insight.activity import Activity
 from horae.core.insight.arrivals import Window
 from horae.core.insight.timeline import Mark
-from horae.core.model import SECOND, Run
+from horae.core.model import SECOND, Moment, Run
 from horae.core.roles import Permission
 from horae.core.time import moments
 from horae.service import Services
@@ -47,16 +48,15 @@ class OverviewPage:
         return self._shell.shared_page(request, "overview.html", seen.drawn, seen.values)
 
     async def _look(self, org: int | None, zone: str) -> dict[str, Any]:
-        overview = await self._cluster.read_overview(org)
-        now, minutes = await self._jobs.now(), await self._minutes()
-        window = Window(now - minutes * MINUTE, now)
-        activity = await self._jobs.glances.activity(window, PARTS, org)
-        begun = _begun(activity, await self._jobs.glances.running(org, MOST_RUNNING))
+        overview, attention, (minutes, activity, running) = await asyncio.gather(
+            self._cluster.read_overview(org), self._attention.read(org, zone), self._active(org)
+        )
+        now, begun = activity.window.end, _begun(activity, running)
         drawn = _some(begun, MOST_DRAWN)
         named = await self._insight.job_names({mark.job_id for mark in drawn})
         names = {**overview.names, **{str(job_id): name for job_id, name in named.items()}}
         return {
-            "seen": overview, "attention": await self._attention.read(org, zone), "warnings": self._insight.warnings,
+            "seen": overview, "attention": attention, "warnings": self._insight.warnings,
             "names": names, "minutes": minutes, "is_whole": activity.is_whole and len(drawn) == len(begun),
             "line": line(drawn, overview.due, names, now, minutes, zone),
             "running": [run for run in overview.live if run.state == "running"],
@@ -65,10 +65,16 @@ class OverviewPage:
             "oldest": _just_after(overview.census.oldest_queued_at),
         }  # fmt: skip
 
-    async def _minutes(self) -> int:
-        """Return how far the pictures reach to each side: as far as the line can show each run, if that is far
-        enough to see anything."""
+    async def _active(self, org: int | None) -> tuple[int, Activity, Sequence[Run]]:
+        """Return how many minutes the pictures reach to each side, what they show, and what runs."""
         now = await self._jobs.now()
+        minutes = await self._minutes(now)
+        running = await self._jobs.glances.running(org, MOST_RUNNING)  # first: what ends meanwhile is seen once
+        window = Window(now - minutes * MINUTE, now)
+        return minutes, await self._jobs.glances.activity(window, PARTS, org), running
+
+    async def _minutes(self, now: Moment) -> int:
+        """As far as the line can show each run, if that is far enough to see anything."""
         made = await self._jobs.glances.made_since([now - minutes * MINUTE for minutes in REACHES])
         return next((reach for reach, number in zip(REACHES, made, strict=True) if number <= MOST_DRAWN), REACHES[-1])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, timedelta
+from functools import cache
 from typing import Any
 
 from horae import schemas
@@ -18,7 +19,9 @@ _AT = "2026-01-05T10:00:00Z"
 _OWNERS = 8
 
 
+@cache
 def samples() -> dict[str, Any]:
+    """They are always the same."""
     return {
         "heat": _year(), "trend": _trend(), "line": _line(), "stretches": _stretches(),
         "flow": _flow(), "alone": _alone(), **_map(),

@@ -30,18 +30,14 @@ class Shared:
         self._seconds = seconds
         self._places: dict[Hashable, _Place] = {}
 
-    async def see(
-        self, key: Hashable, look: Callable[[], Awaitable[dict[str, Any]]],
-        is_whole: Callable[[dict[str, Any]], bool] = lambda _: True,
-    ) -> Seen:  # fmt: skip
-        """Return what there is to see; whoever has the same key sees the same, and waits for the one who looks. What is
-        not whole yet is not kept."""
+    async def see(self, key: Hashable, look: Callable[[], Awaitable[dict[str, Any]]]) -> Seen:
+        """Return what there is to see; whoever has the same key sees the same, and waits for the one who looks."""
         place = self._places.setdefault(key, _Place())
         async with place.alone:
             if time.monotonic() >= place.until:
                 values = await look()
                 place.seen = Seen(Drawn(), values)
-                place.until = time.monotonic() + self._seconds if is_whole(values) else 0.0
+                place.until = time.monotonic() + self._seconds
                 self._forget()
             return place.seen
 

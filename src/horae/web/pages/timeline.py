@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from heapq import nsmallest
+from operator import itemgetter
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -32,6 +34,8 @@ SPANS = {
 }  # fmt: skip
 # Which of several runs that lie on one spot is shown.
 _WORST = ("failed", "timed_out", "running", "blocked", "queued", "cancelled", "skipped", "coalesced", "succeeded")
+_RANK = {state: rank for rank, state in enumerate(_WORST)}
+_Placed = tuple[int, int, Bar]  # where it begins and ends
 _ASKED = (
     filters.choice("span", "How much time is shown.", SPANS, "6h"),
     filters.optional(params.moment("at", "The moment in the middle; now, unless given.")),
@@ -65,6 +69,7 @@ class Drawn(NamedTuple):
 class TimelinePage:
     def __init__(self, services: Services, shell: Shell) -> None:
         self._jobs = services.jobs
+        self._forecasting = services.forecasting
         self._timelines = Timelines(services.jobs, services.forecasting, services.insight)
         self._shell = shell
         self._shared = Shared(SECONDS)
@@ -77,12 +82,10 @@ class TimelinePage:
         ]
 
     async def show(self, request: http.Request) -> http.Answer:
-        """Everybody who sees the same is served by one look."""
+        """Everybody who sees the same is served by one look, until there is a forecast that it has not seen."""
         org, zone = http.principal(request).bound_to, self._shell.zone_of(request)
-        key = (org, zone, *sorted(request.args.items()))
-        seen = await self._shared.see(
-            key, lambda: self._look(dict(request.args), org, zone), is_whole=lambda values: bool(values["is_foretold"])
-        )
+        key = (org, zone, self._forecasting.made, *sorted(request.args.items()))
+        seen = await self._shared.see(key, lambda: self._look(dict(request.args), org, zone))
         return self._shell.shared_page(request, "timeline.html", seen.drawn, seen.values)
 
     async def _look(self, args: dict[str, Any], org: int | None, zone: str) -> dict[str, Any]:
@@ -174,20 +177,24 @@ def _shapes(row: Row, window: Window, now: Moment) -> Markup:
 
 def _drawn(bars: list[Bar], window: Window, now: Moment) -> list[Drawn]:
     """Bars that would lie on one spot are one: a row never has more than fit."""
-    spots: dict[tuple[int, bool], list[Bar]] = {}
-    for bar in bars:
-        x, wide = _x(bar.start, window), _x(bar.end or now, window)
-        if wide >= 0 and x <= WIDTH:
-            spots.setdefault((max(0, x) // _LEAST, bar.run_id is None), []).append(bar)
-    return [_merged(there, window, now) for _, there in sorted(spots.items())]
+    spots: dict[tuple[int, bool], list[_Placed]] = {}
+    start, length = window.start, window.end - window.start
+    for bar in bars:  # of thousands: as _x does it
+        x, end = round((bar.start - start) * WIDTH / length), round(((bar.end or now) - start) * WIDTH / length)
+        if end >= 0 and x <= WIDTH:
+            spots.setdefault((max(0, x) // _LEAST, bar.run_id is None), []).append((x, end, bar))
+    return [_merged(spots[spot]) for spot in sorted(spots)]
 
 
-def _merged(there: list[Bar], window: Window, now: Moment) -> Drawn:
-    worst = min(there, key=lambda bar: _WORST.index(bar.state) if bar.state in _WORST else len(_WORST))
-    x = max(0, min(_x(bar.start, window) for bar in there))
-    end = min(WIDTH, max(_x(bar.end or now, window) for bar in there))
-    title = f"{worst.state.replace('_', ' ')}, {render.stamp(worst.start)}" if len(there) == 1 else f"{len(there)} runs"
-    return Drawn(x, max(_LEAST, end - x), worst.state, worst.run_id, len(there), title)
+def _merged(there: list[_Placed]) -> Drawn:
+    if len(there) == 1:
+        [(x, end, worst)] = there
+        title = f"{worst.state.replace('_', ' ')}, {render.stamp(worst.start)}"
+    else:
+        worst = min((bar for _, _, bar in there), key=lambda bar: _RANK.get(bar.state, len(_WORST)))
+        x, end, title = min(x for x, _, _ in there), max(end for _, end, _ in there), f"{len(there)} runs"
+    x = max(0, x)
+    return Drawn(x, max(_LEAST, min(WIDTH, end) - x), worst.state, worst.run_id, len(there), title)
 
 
 def _load(found: Timeline) -> dict[str, Any]:
@@ -218,12 +225,10 @@ def _load(found: Timeline) -> dict[str, Any]:
 
 def _behind(found: Timeline) -> list[tuple[str, str, str, str]]:
     """Return the same as rows of a table."""
-    said = [
-        (bar.start, row.name, bar.state, bar.end) for row in found.rows for bar in row.bars
-    ]  # fmt: skip
+    said = ((bar.start, row.name, bar.state, bar.end) for row in found.rows for bar in row.bars)
     return [
         (name, state.replace("_", " "), render.stamp(start), "–" if end is None else render.stamp(end))
-        for start, name, state, end in sorted(said, key=lambda one: one[0])[:MOST_IN_TABLE]
+        for start, name, state, end in nsmallest(MOST_IN_TABLE, said, key=itemgetter(0))
     ]
 
 

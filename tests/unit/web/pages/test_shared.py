@@ -52,14 +52,6 @@ async def test_what_is_too_old_is_looked_at_again_and_what_others_saw_is_forgott
     assert list(found._places) == ["all"]
 
 
-async def test_what_is_not_whole_yet_is_not_kept() -> None:
-    found, looks = Shared(60), Looks()
-    looks.go_on.set()
-    for number in (1, 2, 2):
-        seen = await found.see("all", looks.look, is_whole=lambda values: bool(values["number"] == 2))
-        assert seen.values == {"number": number}
-
-
 async def test_a_look_that_fails_is_not_kept() -> None:
     found, looks = Shared(60), Looks()
 
