@@ -14,7 +14,7 @@ import pytest
 
 from horae.client import Client, SyncClient, making, running
 from horae.client.address import find_server
-from horae.client.steps import Call, Hear, Pause, Steps
+from horae.client.steps import Call, Hear, Later, Steps
 from horae.client.together import MOST, MOST_BYTES, WAYS, Together
 from horae.client.wire import Answer, Request
 from horae.errors import Denied, Error, Invalid, Unavailable
@@ -64,10 +64,12 @@ class Caller:
         assert isinstance(self.at, Hear)
         self._go(lambda: self.steps.send(None))
 
-    def pauses(self) -> None:
-        """Let the others have a turn, before its answer is given."""
-        assert isinstance(self.at, Pause)
+    def goes_on(self) -> Any:
+        """It is given its answer; returns what is to be done when the others had a turn."""
+        assert isinstance(self.at, Later)
+        act = self.at.act
         self._go(lambda: self.steps.send(None))
+        return act
 
     def stops(self) -> None:
         self.steps.close()
@@ -114,7 +116,7 @@ def test_those_who_wait_are_one_request_and_each_is_told_of_its_own(together: To
     first.answered(200, {"runs": [run(10), refusal("E_DATA"), run(12), refusal("E_NOT_FOUND", 404)]})
     for one in others:
         one.hears()
-    first.pauses()
+    first.goes_on()()
     assert [json.loads(one.gave)["id"] if one.gave else None for one in waiting] == [110, None, 112, None]
     assert [one.raised.code if one.raised else "" for one in waiting] == ["", "E_DATA", "", "E_NOT_FOUND"]
 
@@ -126,7 +128,7 @@ def test_a_way_that_is_free_again_is_taken_by_the_next(together: Together, busy:
     assert not isinstance(later.at, Request), "the way belongs to who waited"
     waiting[0].hears()
     waiting[0].answered(200, {"runs": [run(10), run(11), run(12)]})
-    waiting[0].pauses()
+    waiting[0].goes_on()()
     later.hears()
     assert later.at.path == "/v1/jobs/7/run", "one that waits alone is sent as always"
     later.answered(201, run(20))
@@ -142,7 +144,7 @@ def test_what_is_asked_for_as_soon_as_one_is_told_goes_with_the_next(together: T
     for one in waiting[1:]:
         one.hears()
         again.append(Caller(together, 20))
-    waiting[0].pauses()
+    waiting[0].goes_on()()
     again[0].hears()
     assert len(json.loads(again[0].at.body)) == 3
 
@@ -160,9 +162,9 @@ def test_nobody_waits_long_for_a_request_that_is_slow(together: Together, busy: 
     waiting[0].stops()
     waiting[1].hears()
     waiting[1].answered(200, {"runs": [run(10), run(11), run(12)]})
-    waiting[1].pauses()
+    waiting[1].goes_on()()
     later[0].answered(200, {"runs": [run(20), run(21)]})
-    later[0].pauses()
+    later[0].goes_on()()
     assert Caller(together, 30).at.path == "/v1/jobs/7/run"
 
 
@@ -187,7 +189,7 @@ def test_what_is_refused_as_a_whole_is_tried_one_by_one(together: Together, busy
     waiting[0].answered(403, refusal("E_ROLE", 403))
     for one in waiting[1:]:
         one.hears()
-    waiting[0].pauses()
+    waiting[0].goes_on()()
     assert [one.at.path for one in waiting] == ["/v1/jobs/7/run"] * 3
     waiting[0].answered(201, run(10))
     waiting[1].answered(403, refusal("E_ROLE", 403))
@@ -203,6 +205,8 @@ def test_when_the_server_is_gone_all_are_told_and_the_ways_are_free(together: To
         assert not isinstance(waiting[0].at, Hear)
         if isinstance(waiting[0].at, Request):
             waiting[0].fails(NotConnected(SERVER, "refused"))
+        elif isinstance(waiting[0].at, Later):
+            waiting[0].goes_on()()
         else:
             waiting[0]._go(lambda: waiting[0].steps.send(None))
     heard = [one.at.slot.exception() for one in waiting[1:]]
@@ -231,7 +235,7 @@ def test_whoever_sends_for_others_and_is_stopped_hands_over(together: Together, 
     waiting[2].hears()
     assert waiting[2].at == before, "the same orders under the same key: they may have been taken"
     waiting[2].answered(200, {"runs": [run(10), run(11), run(12)]})
-    waiting[2].pauses()
+    waiting[2].goes_on()()
     assert json.loads(waiting[2].gave or b"")["id"] == 112
     assert Caller(together, 20).at.path == "/v1/jobs/7/run"
 
@@ -295,7 +299,7 @@ def test_an_answer_that_is_none_of_horae_is_said_to_be_so(together: Together, bu
     busy[0].answered(201, run(0))
     waiting[0].hears()
     waiting[0].answered(200, body)
-    waiting[0].pauses()
+    waiting[0].goes_on()()
     assert "not as Horae does" in str(waiting[0].raised)
     assert isinstance(waiting[1].at.slot.exception(), Unavailable)
 
@@ -306,7 +310,7 @@ def test_a_problem_that_speaks_of_a_job_id_is_still_a_problem(together: Together
     waiting[0].hears()
     said = {**refusal("E_TYPE"), "detail": 'about "job_id": nothing', "errors": [{"path": "job_id", "code": "E_TYPE"}]}
     waiting[0].answered(200, {"runs": [said, run(11)]})
-    waiting[0].pauses()
+    waiting[0].goes_on()()
     assert isinstance(waiting[0].raised, Invalid)
 
 
@@ -370,6 +374,25 @@ def test_threads_that_share_a_client(fake: Fake) -> None:
         gate.open()
         assert [call.result(DEADLINE)["data"]["n"] for call in calls] == [n for n in range(20) if n != 9]
     assert len(fake.requests) < 10
+
+
+def test_tasks_that_ask_again_as_soon_as_they_are_told_stay_together(fake: Fake) -> None:
+    gate = Gate(fake)
+    gate.open()
+
+    async def one(client: Client) -> None:
+        for number in range(20, 30):
+            assert (await client.run_now(7, data={"n": number})).id == 100 + number
+
+    async def all_at_once() -> None:
+        async with Client(fake.url) as client, asyncio.TaskGroup() as group:
+            for _ in range(16):
+                group.create_task(one(client))
+
+    asyncio.run(all_at_once())
+    together = [len(json.loads(request.body)) for request in fake.asked("POST", "/v1/runs")]
+    assert sum(together) + len(fake.asked("POST", "/v1/jobs/7/run")) == 160
+    assert sum(together) / len(together) > 8
 
 
 def test_a_problem_has_its_own_traceback_in_each_task(fake: Fake) -> None:

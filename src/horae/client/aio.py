@@ -20,12 +20,14 @@ from horae.client import (
     running,
 )
 from horae.client.address import DEFAULT_URL, find_server
-from horae.client.steps import Call, Give, Hear, Pause, Read, Step, Stream, next_step
+from horae.client.steps import Call, Give, Hear, Later, Pause, Read, Step, Stream, next_step
 from horae.client.streams import Streams
 from horae.client.together import Together
 from horae.client.twins import Late, Plain, dress, plainly, read_json, read_typed, typed
 from horae.client.wire import Request
 from horae.wire.http import Fault
+
+PASSES = 3  # of the event loop, from what a task is told to what it does next
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,6 +49,14 @@ def _stream(make: Callable[P, Stream[T]]) -> Callable[Concatenate[Client, P], As
 
     late: Callable[Concatenate[Client, P], AsyncGenerator[T, None]] = cast(Any, Late(lambda: dress(method, make)))
     return late
+
+
+def _later(act: Callable[[], None], passes: int = PASSES) -> None:
+    loop = asyncio.get_running_loop()
+    if passes:
+        loop.call_soon(_later, act, passes - 1)
+    else:
+        act()
 
 
 class Client:
@@ -127,6 +137,9 @@ class Client:
             if isinstance(step, Hear):
                 await asyncio.wait((step.slot,), timeout=step.seconds)
                 return step.slot.result() if step.slot.done() else None, None
+            if isinstance(step, Later):
+                _later(step.act)
+                return None, None
             assert isinstance(step, Pause)
             await asyncio.sleep(step.seconds)
         except Fault as fault:

@@ -80,7 +80,13 @@ class Hear(NamedTuple):
     seconds: float
 
 
-Step = Request | Pause | Read | Give | Hear
+class Later(NamedTuple):
+    """What is to be done when others who have something to do have done it. Nobody waits for it."""
+
+    act: Callable[[], None]
+
+
+Step = Request | Pause | Read | Give | Hear | Later
 Steps = Generator[Step, Any, Any]
 
 

@@ -21,7 +21,7 @@ from horae.client import (
 )
 from horae.client.address import DEFAULT_URL, find_server
 from horae.client.sockets import Sockets
-from horae.client.steps import Call, Give, Hear, Pause, Read, Step, Stream, next_step
+from horae.client.steps import Call, Give, Hear, Later, Pause, Read, Step, Stream, next_step
 from horae.client.together import Slot, Together
 from horae.client.twins import Late, Plain, dress, plainly, read_json, read_typed, typed
 from horae.client.wire import Request
@@ -139,6 +139,9 @@ class SyncClient:
                 return step.answer.rest.read() if step.answer.rest else b"", None
             if isinstance(step, Hear):
                 return _heard(step), None
+            if isinstance(step, Later):
+                step.act()
+                return None, None
             assert isinstance(step, Pause)
             time.sleep(step.seconds)
         except Fault as fault:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from horae.client.making import new_key
-from horae.client.steps import BUSY, Call, Hear, Pause, Steps, ask, error_of, foreign
+from horae.client.steps import BUSY, Call, Hear, Later, Steps, ask, error_of, foreign
 from horae.client.wire import Answer, Request
 from horae.errors import Error, Limited, Unauthenticated, Unavailable
 
@@ -151,10 +151,7 @@ class Together:
         except Error as error:
             outcomes = [_like(error) if isinstance(error, _FOR_ALL) else _Alone() for _ in batch.members]
         own = self._deliver(batch, outcomes, mine)
-        try:
-            yield Pause(0)  # whoever was told may have more, which is to go with the next
-        finally:
-            self._leave()
+        yield Later(self._leave)  # whoever was told may have more, which is to go with the next
         if isinstance(own, Error):
             raise own
         return (yield from call.steps()) if isinstance(own, _Alone) else own
