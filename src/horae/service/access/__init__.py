@@ -20,6 +20,7 @@ Expiry is judged by this node's clock, revocation needs none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -27,7 +28,7 @@ from typing import Protocol
 import structlog
 
 from horae.core.identity import EVERYWHERE, LOCAL, Principal, Session, User, UserKind, role_of
-from horae.core.model import DEFAULT_ORG, JOIN, LARGEST_ORG, SECOND, Bounds, Token
+from horae.core.model import DEFAULT_ORG, JOIN, LARGEST_ORG, SECOND, Bounds, Moment, Token
 from horae.core.roles import Role, is_within
 from horae.errors import Conflict, Denied, NotFound, Unauthenticated, evicted
 from horae.ports import deeds
@@ -84,8 +85,12 @@ class _Proof:
     """Who was let in by a token, for as long as what that was judged by is believed."""
 
     admitted: Admitted
+    token_id: int
     token: Known[Token]
-    user: Known[User] | None
+    user_id: int
+    user: Known[User] | None  # None: it is of no user
+    until: float  # by what has elapsed here
+    expires_at: Moment | None
 
 
 class Access:
@@ -271,23 +276,24 @@ class Access:
 
     def _holds(self, proof: _Proof) -> bool:
         """Return whether all that somebody was let in by is still believed: programs ask a thousand times a second."""
-        token, user = proof.token, proof.user
-        assert token.value is not None
-        is_known = self._known.find(token.value.id) is token and self._known.is_fresh(token)
-        if user is not None and is_known:
-            assert user.value is not None
-            is_known = self._users.find(user.value.id) is user and self._users.is_fresh(user)
-        return is_known and self.state_of(token.value) == "good"
+        return (
+            self._clock.elapsed() < proof.until
+            and self._known.find(proof.token_id) is proof.token
+            and (proof.user is None or self._users.find(proof.user_id) is proof.user)
+            and (proof.expires_at is None or self._clock.now() < proof.expires_at)
+        )
 
     def _keep_proof(self, by: bytes, admitted: Admitted) -> None:
-        if admitted.token is None:
+        token = admitted.token
+        if token is None or self.state_of(token) != "good":
             return
-        token, user_id = self._known.find(admitted.token.id), admitted.token.user_id
+        known, user_id = self._known.find(token.id), token.user_id
         user = None if user_id is None else self._users.find(user_id)
-        if token is None or token.value is not admitted.token or (user_id is not None and user is None):
+        if known is None or known.value is not token or (user_id is not None and user is None):
             return  # something has changed meanwhile
+        until = min(self._known.until(known), math.inf if user is None else self._users.until(user))
         self._proofs.pop(by, None)  # the newest stands last
-        self._proofs[by] = _Proof(admitted, token, user)
+        self._proofs[by] = _Proof(admitted, token.id, known, user_id or 0, user, until, token.expires_at)
         keep(self._proofs, CACHED)
 
     async def _prove(self, text: str, scope: str, peer: str, org: str | None) -> Admitted | None:

@@ -64,7 +64,7 @@ def hash_of(secret: str) -> str:
 
 def digest_of(text: str) -> bytes:
     """Return what a text is found by again, without it being kept."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
 def kept_of(kind: str, secret: str) -> str:
@@ -116,6 +116,10 @@ class Believed(Generic[T]):
         self.drop(number)  # the newest stands last
         self._known[number] = Known(value, asked if asked.changes == self._changes else NEVER)
         keep(self._known, CACHED)
+
+    def until(self, known: Known[T]) -> float:
+        """Return when it is fresh no more, if nothing changes meanwhile."""
+        return known.asked.at + CACHE_SECONDS
 
     def drop(self, number: int) -> None:
         """Nothing has changed, and nothing is remembered of it."""
