@@ -103,3 +103,30 @@ async def test_words_are_looked_for_in_an_index_alone(postgres_url: str, postgre
 
     assert "Index Only Scan Backward using jobs_searched" in plan
     assert not [statement for statement, *_ in asked if "id IN (" in statement], "planned anew for each list of jobs"
+
+
+async def test_a_forecast_of_very_many_triggers_does_not_look_up_each_duration(
+    postgres_url: str, postgres_store: PostgresStore
+):
+    """Also once the database has planned it for whatever moment comes."""
+    await postgres_store.submit([Submission([make_job(i, trigger_id=i, next_at=START) for i in range(1, COUNT + 1)])])
+    connection = await lanes.connect(postgres_url, settings={"plan_cache_mode": "force_generic_plan"})
+    await connection.execute(
+        "INSERT INTO durations (job_id, learned_at, share, baseline) SELECT id, 0, 1, '[]' FROM jobs"
+    )
+    await connection.execute("ANALYZE jobs, due, durations")
+    asked: list[str] = []
+    read = postgres_store.read
+
+    async def note(statement: str, *args: Any) -> Any:
+        asked.append(statement)
+        return await read(statement, *args)
+
+    postgres_store.read = note  # type: ignore[method-assign]
+    assert len((await postgres_store.load_planned(START + 1, COUNT * 10)).job_id) == COUNT
+    prepared = await connection.prepare(asked[0])
+    nothing = ", ".join(["NULL"] * len(prepared.get_parameters()))
+    plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN EXECUTE {prepared.get_name()} ({nothing})"))
+    await connection.close()
+
+    assert "Nested Loop" not in plan

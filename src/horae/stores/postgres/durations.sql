@@ -7,7 +7,7 @@ SELECT array_agg(trigger_id), array_agg(next_at), array_agg(last_at), array_agg(
 FROM (
   SELECT d.trigger_id, d.next_at, d.last_at, d.job_id, j.org, j.owner, j.kind, j.policy, j.triggers, s.median, s.spread
   FROM due d JOIN jobs j ON j.id = d.job_id LEFT JOIN durations s ON s.job_id = d.job_id
-  WHERE d.next_at < $1 AND j.deleted_at IS NULL LIMIT $2) AS planned;
+  WHERE d.next_at < $1 AND j.deleted_at IS NULL LIMIT {most}) AS planned;
 
 -- load_followers --
 -- Jobs that come after others or listen to others, by the index that has them alone.

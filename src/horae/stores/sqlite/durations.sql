@@ -10,7 +10,7 @@ FROM (
   SELECT d.trigger_id, d.next_at, d.last_at, d.job_id, j.org, j.owner, j.kind, j.policy, j.triggers, s.median, s.spread
   FROM due d JOIN jobs j ON j.id = d.job_id LEFT JOIN durations s ON s.job_id = d.job_id
   WHERE +d.next_at < $1 AND j.deleted_at IS NULL AND d.trigger_id < coalesce(
-    (SELECT trigger_id FROM due ORDER BY trigger_id LIMIT 1 OFFSET $2), 9223372036854775807));
+    (SELECT trigger_id FROM due ORDER BY trigger_id LIMIT 1 OFFSET {most}), 9223372036854775807));
 
 -- load_followers --
 -- Jobs that come after others or listen to others, by the index that has them alone: it must be told so.
