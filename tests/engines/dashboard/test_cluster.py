@@ -1,5 +1,5 @@
-"""The map of the cluster while a node is drained, taken back and evicted; two servers on one PostgreSQL, in a real
-browser."""
+"""The map of the cluster while a node is drained, taken back, evicted and let in again; two servers on one PostgreSQL,
+in a real browser."""
 
 from __future__ import annotations
 
@@ -83,6 +83,11 @@ def test_segments_of_a_node_that_is_drained_move_on_the_open_map(browser: Any, d
             agree(page, "Evict")
             page.locator("#node-n1 .state.gone").wait_for()
             here.wait_until(lambda: owned(page, "n0") == 100, "all segments to be with the other")
+            nodes[1].kill()
+            press(page, "n1", "Let it back in")
+            page.locator("#node-n1").get_by_role("button", name="Let it back in").wait_for(state="detached")
+            nodes[1].start()
+            here.wait_until(lambda: owned(page, "n1") > 0, "it to have a share again")
     finally:
         for node in nodes:
             node.kill()
