@@ -92,7 +92,8 @@ def _ended(event: Event, job: JobFacts) -> list[Sign]:
         return found + [_sign("failure", job, event, is_bad=True, text=said)] * (event.state in FAILED)
     if event.state in FAILED:
         assert event.state is not None
-        return [_sign("failure", job, event, is_bad=True, text=said or event.state.word)]
+        word = event.state.word.replace("_", " ")
+        return [_sign("failure", job, event, is_bad=True, text=f"{word}: {said}" if said else word)]
     if event.state is State.SUCCEEDED:
         return [_sign(when, job, event, is_bad=False) for when in ("failure", "missed", "silent")]
     return []

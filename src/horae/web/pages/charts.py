@@ -165,7 +165,7 @@ class Line(NamedTuple):
     ticks: list[tuple[float, str]]
     rows: list[tuple[str, str, str]]
     width: int = 1000
-    height: int = 130
+    height: int = 104
 
 
 _LANES = 8
@@ -224,10 +224,11 @@ class Bars(NamedTuple):
 
 def bars(values: Sequence[tuple[str, float, float]], words: Any) -> Bars:
     """Of (when, how much, how much of it bad)."""
-    most = max((value for _, value, _ in values), default=0) or 1
+    highest = max((value for _, value, _ in values), default=0)
+    most = highest or 1
     step = 300 / max(1, len(values))
     found = [
         (round(n * step, 1), round(60 * value / most, 1), round(60 * bad / most, 1), f"{when}: {words(value)}")
         for n, (when, value, bad) in enumerate(values)
     ]
-    return Bars(found, [(when, words(value)) for when, value, _ in values], step, words(most))
+    return Bars(found, [(when, words(value)) for when, value, _ in values], step, words(highest))
