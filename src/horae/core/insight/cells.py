@@ -38,19 +38,20 @@ from horae.core.model import SECOND, Moment, Overlap
 FROM_UNKNOWN = (1, *LENGTHS)  # µs, between classes: the first is that of which nothing is known
 DEEPEST = 10  # jobs that come one after another
 SECONDS_BITS = 40  # of the second of a moment, beside the number of what it shares with others
+UNEVEN, ALONE = 0, -1  # of moments, in place of the step between two of them
 
 
 class Use:
     """What a run needs a place in, and for how long."""
 
     __slots__ = (
-        "_kept", "begun", "expected", "is_closed", "is_held", "is_replaced", "kernels", "median", "pools", "profile",
+        "_kept", "after", "begun", "expected", "is_held", "is_replaced", "kernels", "median", "pools", "profile",
         "seconds", "since",
     )  # fmt: skip
 
     def __init__(self, profile: Profile, expected: Expected, tick: int) -> None:
         self.profile, self.expected, self.pools = profile, expected, profile.pools
-        self.is_closed, self.is_held = profile.is_closed, profile.is_held
+        self.after, self.is_held = profile.after, profile.is_held
         self.is_replaced = profile.overlap is Overlap.REPLACE
         self.median = expected.median * SECOND  # µs
         self.seconds = expected.median if profile.pools else 0.0  # that it takes of a place
@@ -61,24 +62,29 @@ class Use:
 
     def kept(self, group: Group) -> float:
         """Return the share of the moments of a group that become runs."""
-        if self.is_closed:
-            return 0.0
-        overlap = self.profile.overlap
-        if group.moments < 2 or overlap is Overlap.ALLOW or overlap is Overlap.REPLACE or group.series.delay:
-            return 1.0
-        if not group.step:
-            return share_kept(group, self.expected)
-        found = self._kept.get(group.step)
+        found = self._kept.get(group.pace)
         if found is None:
-            found = self._kept[group.step] = share_kept_evenly(group.step, self.expected, overlap)
+            found = self._share_of(group)
+            if group.pace != UNEVEN:
+                self._kept[group.pace] = found
         return found
+
+    def _share_of(self, group: Group) -> float:
+        overlap = self.profile.overlap
+        if self.profile.is_closed:
+            return 0.0
+        if group.pace == ALONE or overlap is Overlap.ALLOW or overlap is Overlap.REPLACE:
+            return 1.0
+        if group.pace == UNEVEN:
+            return share_kept(group, self.expected)
+        return share_kept_evenly(group.pace, self.expected, overlap)
 
 
 class Group:
     """Triggers with the same moments."""
 
     __slots__ = (
-        "_begun", "_closest", "_in_turn", "has_delay", "is_frequent", "loaded", "moments", "schedule", "series", "step",
+        "_begun", "_closest", "_in_turn", "has_delay", "is_frequent", "loaded", "moments", "pace", "schedule", "series",
         "triggers",
     )  # fmt: skip
 
@@ -89,8 +95,10 @@ class Group:
         self.triggers, self.has_delay = 0, bool(series.delay)
         self.loaded: list[Cell] = []
         self.moments = stretches[0].times if len(stretches) == 1 else series.moments
-        self.step = stretches[0].step if len(stretches) == 1 and self.moments > 1 else 0  # µs; 0: not evenly spaced
-        self.is_frequent = 0 < self.step <= HOUR
+        self.pace = stretches[0].step if len(stretches) == 1 else UNEVEN  # µs from one to the next, or what is above
+        self.is_frequent = self.moments > 1 and 0 < self.pace <= HOUR
+        if self.moments < 2 or self.has_delay:
+            self.pace = ALONE
         self._in_turn: tuple[Stretch, ...] | None = None
         self._closest: int | None = None
         self._begun: dict[float, int] = {}
@@ -121,16 +129,15 @@ class Group:
 
 
 class Cell:
-    """Triggers, or a job that follows others, whose runs are counted together."""
+    """Triggers whose runs are counted together."""
 
-    __slots__ = ("count", "delay", "each", "group", "kept", "runs", "use")
+    __slots__ = ("count", "group", "kept", "runs", "use")
+    delay = 0.0  # seconds that its runs wait for those of others
+    each = 1.0  # of what others make: runs for each of their moments
 
-    def __init__(self, group: Group, use: Use, count: int, delay: float = 0.0, each: float = 1.0) -> None:
-        """`delay`: seconds that its runs wait for those of others. `each`: of what others make, runs for each of their
-        moments."""
-        self.group, self.use, self.count, self.delay, self.each = group, use, count, delay, each
-        is_plain = group.moments == 1 and not use.is_closed
-        self.kept = kept = 1.0 if is_plain else use.kept(group)  # the share of its moments that become runs
+    def __init__(self, group: Group, use: Use, count: int) -> None:
+        self.group, self.use, self.count = group, use, count
+        self.kept = kept = use.kept(group)  # the share of its moments that become runs
         self.runs = group.moments * kept  # of each of them
         group.loaded.append(self)
 
@@ -142,6 +149,16 @@ class Cell:
     def busy(self) -> float:
         """Slots times seconds."""
         return self.runs * self.use.seconds
+
+
+class Following(Cell):
+    """Triggers whose runs come after those of others, or a job whose runs others make."""
+
+    __slots__ = ("delay", "each")
+
+    def __init__(self, group: Group, use: Use, count: int, *, delay: float = 0.0, each: float = 1.0) -> None:
+        super().__init__(group, use, count)
+        self.delay, self.each = delay, each
 
 
 class Source(NamedTuple):
@@ -207,12 +224,10 @@ class Cells:
             one, other = divmod(key, len(rows))
             group, use = groups[one], uses[other]
             group.triggers += count
-            if use.profile.after:
+            if use.after:
                 later.append((key, group, use, count))
-            elif group.has_delay:
-                cells[key] = Cell(self._delayed(group, use), use, count)
             else:
-                cells[key] = Cell(group, use, count)
+                cells[key] = Cell(self._delayed(group, use) if group.has_delay else group, use, count)
         self._place_later(keys, cells, later)
         return [*map(cells.__getitem__, keys)]
 
@@ -220,15 +235,15 @@ class Cells:
         self, keys: Sequence[int], cells: dict[int, Cell], later: Sequence[tuple[int, Group, Use, int]]
     ) -> None:
         """Make cells of those that come after others."""
-        wanted = {job_id for _, _, use, _ in later for job_id in use.profile.after}
+        wanted = {job_id for _, _, use, _ in later for job_id in use.after}
         medians = {
             job_id: cells[key].use.expected.median
             for job_id, key in zip(self.planned.job_id if wanted else (), keys, strict=False)
             if job_id in wanted and key in cells
         }
         for key, group, use, count in later:
-            delay = max(medians.get(one, 0.0) for one in use.profile.after)
-            cells[key] = Cell(self._delayed(group, use) if group.has_delay else group, use, count, delay)
+            delay = max(medians.get(one, 0.0) for one in use.after)
+            cells[key] = Following(self._delayed(group, use) if group.has_delay else group, use, count, delay=delay)
 
     def _delayed(self, group: Group, use: Use) -> Group:
         """Return a group of its own for moments that depend on how long a run takes."""
@@ -295,9 +310,12 @@ class Cells:
         start = self.window.start
         for use in self.uses():
             use.since = start - use.median
-        for cell, last_at in zip(self.of_rows, self.planned.last_at, strict=True):
+        earliest = min((use.since for use in self.uses()), default=start)
+        begun = [(row, at) for row, at in enumerate(self.planned.last_at) if at is not None and earliest < at < start]
+        for row, last_at in begun:
+            cell = self.of_rows[row]
             # What repeats within the hour is counted as if it always had.
-            if last_at is not None and cell.use.since < last_at < start and not cell.group.is_frequent:
+            if cell.use.since < last_at and not cell.group.is_frequent:
                 cell.use.begun.append(last_at)
 
     # ── followers ──
@@ -337,7 +355,7 @@ class Cells:
         group = Group("", source.group.series.later(source.delay + later))
         self._made.append(group)
         each *= source.kept if source.group.moments else 0.0
-        return Cell(group, self._use(profile, expected), 1, each=each)
+        return Following(group, self._use(profile, expected), 1, each=each)
 
 
 def _firsts(keys: Iterable[Hashable], rows: range) -> list[int]:

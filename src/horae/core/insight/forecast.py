@@ -209,10 +209,14 @@ def _shared(cells: Cells) -> Iterator[Shared]:
 def _jobs(cells: Cells, org: int | None, groups: set[object]) -> dict[object, list[int]]:
     """Return some jobs of each group."""
     found: dict[object, list[int]] = {group: [] for group in groups}
-    rows = zip(cells.of_rows, cells.planned.job_id, cells.planned.org, strict=True) if groups else ()
-    for cell, job_id, its_org in rows:
-        if cell.group in groups and len(found[cell.group]) < MOST_JOBS and org in (None, its_org):
-            found[cell.group].append(job_id)
+    wanting = dict(found)
+    for cell, job_id, its_org in zip(cells.of_rows, cells.planned.job_id, cells.planned.org, strict=True):
+        if not wanting:
+            break
+        if cell.group in wanting and org in (None, its_org):
+            wanting[cell.group].append(job_id)
+            if len(wanting[cell.group]) == MOST_JOBS:
+                del wanting[cell.group]
     return found
 
 

@@ -63,8 +63,7 @@ class Grid(NamedTuple):
 class Kernel(NamedTuple):
     """What one run adds to the ticks from its beginning on."""
 
-    work: tuple[tuple[int, float], ...]  # tick, and by how much the work changes there
-    variance: tuple[tuple[int, float], ...]
+    changes: tuple[tuple[int, float], ...]  # twice the tick, one more of the variance; by how much it changes there
     burst: float  # in its first tick, where it shares its instant with others
     seconds: float  # that it takes, on the average
     reach: int  # the last tick in which anything changes
@@ -81,14 +80,21 @@ def kernel_of(expected: Expected, tick: int, is_exact: bool) -> Kernel:
     if lengths[1] < 1:
         part = min(1.0, sum(lengths) * SHARE)
         doubt = part * (1 - part)
-        return Kernel(((0, part), (1, -part)), ((0, doubt), (1, -doubt)), is_exact * (1 - part), seconds, 1)
+        changes = _changes(((0, part), (1, -part)), ((0, doubt), (1, -doubt)))
+        return Kernel(changes, is_exact * (1 - part), seconds, 1)
     work = {0: 1.0}
     for length in lengths:
         for end, share in _ends(length):
             work[end] = work.get(end, 0.0) - share * SHARE
     doubt, first, last = SHARE * (1 - SHARE), max(1, round(lengths[0])), round(lengths[2])
     variance = ((first, doubt), (last, -doubt)) if last > first else ()
-    return Kernel(tuple(work.items()), variance, is_exact * (1 - work[0]), seconds, max(*work, last))
+    return Kernel(_changes(work.items(), variance), is_exact * (1 - work[0]), seconds, max(*work, last))
+
+
+def _changes(work: Iterable[tuple[int, float]], variance: Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """Return both as _Ticks has them. What changes nothing is left out."""
+    both = [(2 * at, change) for at, change in work] + [(2 * at + 1, change) for at, change in variance]
+    return tuple((at, change) for at, change in both if change)
 
 
 def _ends(length: float) -> Iterator[tuple[int, float]]:
@@ -163,67 +169,65 @@ class Load:
 
 
 class _Ticks:
-    """Ticks, while runs are added to them. Work and variance are kept as changes from tick to tick."""
+    """Ticks, while runs are added to them. Work and variance are kept as changes from tick to tick, by turns: a run is
+    added in one go."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.work, self.variance, self.burst, self.starts = _zeros(size)
+        self.changes, self.burst, self.starts = [0.0] * (2 * size), [0.0] * size, [0.0] * size
 
     def add(self, at: int, parts: Sequence[Part]) -> None:
         """Let runs begin in a tick."""
-        work, variance, size, burst, starts = self.work, self.variance, self.size, 0.0, 0.0
-        for kernel, runs in parts:
-            if at + kernel.reach < size:
-                for offset, change in kernel.work:
-                    work[at + offset] += change * runs
-                for offset, change in kernel.variance:
-                    variance[at + offset] += change * runs
+        changes, begin, nearest, burst, starts = self.changes, 2 * at, self.size - at, 0.0, 0.0
+        for (own, at_once, _, reach), runs in parts:
+            if reach < nearest:
+                for offset, change in own:
+                    changes[begin + offset] += change * runs
             else:
-                self._add_beyond(at, kernel, runs)
-            burst += kernel.burst * runs
+                self._add_beyond(begin, own, runs)
+            burst += at_once * runs
             starts += runs
         self.burst[at] += burst
         self.starts[at] += starts
 
-    def _add_beyond(self, at: int, kernel: Kernel, runs: float) -> None:
+    def _add_beyond(self, begin: int, own: Iterable[tuple[int, float]], runs: float) -> None:
         """What changes after the last tick is not seen."""
-        for changes, into in ((kernel.work, self.work), (kernel.variance, self.variance)):
-            for offset, change in changes:
-                if at + offset < self.size:
-                    into[at + offset] += change * runs
+        for offset, change in own:
+            if begin + offset < len(self.changes):
+                self.changes[begin + offset] += change * runs
 
     def add_evenly(self, first: int, end: int, stretch: Stretch, parts: Sequence[Part]) -> None:
         """More often than ticks: as a level. What is longer than the step is under way several times at once."""
         for kernel, runs in parts:
             share = kernel.seconds * SECOND / stretch.step
-            for into, level in ((self.work, runs * share), (self.variance, runs * share * max(0.0, 1 - share))):
-                into[first] += level
+            for part, level in ((0, runs * share), (1, runs * share * max(0.0, 1 - share))):
+                self.changes[2 * first + part] += level
                 if end < self.size:
-                    into[end] -= level
+                    self.changes[2 * end + part] -= level
         each = sum(runs for _, runs in parts) * stretch.times / (end - first)
         self.starts[first:end] = [count + each for count in self.starts[first:end]]
 
     def add_under_way(self, ends: Counter[int]) -> None:
-        self.work[0] += ends.total()
+        self.changes[0] += ends.total()
         for end, runs in ends.items():
             if end < self.size:
-                self.work[end] -= runs
+                self.changes[2 * end] -= runs
 
     def levels(self) -> Levels:
-        return Levels(list(accumulate(self.work)), list(accumulate(self.variance)), self.burst, self.starts)
+        work, variance = accumulate(self.changes[::2]), accumulate(self.changes[1::2])
+        return Levels([*work], [*variance], self.burst, self.starts)
 
 
 class _Cycle(_Ticks):
     """Ticks that repeat."""
 
-    def _add_beyond(self, at: int, kernel: Kernel, runs: float) -> None:
+    def _add_beyond(self, begin: int, own: Iterable[tuple[int, float]], runs: float) -> None:
         """What changes so many turns later has not changed yet in this one: a run that is longer than the cycle is
         under way several times at once."""
-        for changes, into in ((kernel.work, self.work), (kernel.variance, self.variance)):
-            for offset, change in changes:
-                turns, place = divmod(at + offset, self.size)
-                into[place] += change * runs
-                into[0] -= change * runs * turns
+        for offset, change in own:
+            turns, place = divmod(begin + offset, len(self.changes))
+            self.changes[place] += change * runs
+            self.changes[place % 2] -= change * runs * turns
 
 
 def _turns(stretch: Stretch, length: float) -> int:

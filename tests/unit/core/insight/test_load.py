@@ -125,9 +125,10 @@ def test_long_windows_have_wider_ticks() -> None:
 @pytest.mark.parametrize("seconds", [0.3, 2.5, 4.9, 5.1, 7.3, 12.0, 33.3, 60.0, 99.0])
 def test_a_run_fills_as_much_of_its_ticks_as_it_takes(seconds: float) -> None:
     kernel = kernel_of(Expected(seconds, 0.1), 5, True)
-    filled = -sum(at * change for at, change in kernel.work) * 5
+    work = {at // 2: change for at, change in kernel.changes if at % 2 == 0}
+    filled = -sum(at * change for at, change in work.items()) * 5
     assert filled == pytest.approx(kernel.seconds, rel=0.01)
-    assert dict(kernel.work)[0] + kernel.burst == pytest.approx(1)
+    assert work[0] + kernel.burst == pytest.approx(1)
 
 
 def test_ticks_lie_as_clocks_have_them() -> None:
