@@ -55,6 +55,12 @@ async def test_a_token_opens_a_session_that_opens_pages_and_the_api(far: httpx.A
     assert made.json()["jobs"][0]["owner"] == "ann"
 
 
+async def test_whoever_is_not_known_yet_sees_pages_as_their_browser_was_told(far: httpx.AsyncClient) -> None:
+    look = {"cookie": "horae-look=dark.compact.UTC", **PAGE}
+    for address in ("/login", "/jobs", "/login/invite/x", "/nowhere"):
+        assert 'data-theme="dark" data-density="compact"' in (await far.get(address, headers=look)).text, address
+
+
 async def test_F31_the_cookie_is_out_of_reach_of_scripts_other_sites_and_plain_http(
     far: httpx.AsyncClient, world: World
 ) -> None:

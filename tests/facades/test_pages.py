@@ -185,6 +185,16 @@ def test_text_that_only_looks_like_a_moment_stays_text():
     assert words.dated("<b>2026-99-99T00:00:00Z", "UTC", "2026-11-18T00:00:00Z") == "&lt;b&gt;2026-99-99T00:00:00Z"
 
 
+def test_commands_that_show_a_run_are_links_to_it():
+    assert words.linked("horae logs 7 --attempt 2") == (
+        '<a href="/runs/7?attempt=2#log"><code>horae logs 7 --attempt 2</code></a>'
+    )
+    assert words.linked("horae runs show 8, then horae runs retry 8") == (
+        '<a href="/runs/8"><code>horae runs show 8</code></a>, then horae runs retry 8'
+    )
+    assert words.linked("<b>horae logs x") == "&lt;b&gt;horae logs x"
+
+
 @BOTH
 async def test_who_runs_the_server_sees_jobs_of_all_organisations_and_others_their_own(
     api: httpx.AsyncClient, world: World

@@ -122,7 +122,7 @@ class Gate:
         streams: Streams,
         access: Access,
         audit: Audit,
-        login_page: Callable[[Unauthenticated, str], http.Reply],
+        login_page: Callable[[http.Request, Unauthenticated, str], http.Reply],
         failure_page: Callable[[Error, http.Request], http.Reply],
         refuse_without: Callable[[http.Request, http.Operation], Awaitable[None]],
         *,
@@ -175,7 +175,9 @@ class Gate:
         except Unauthenticated as error:
             await self._note_refused(request, error)
             is_page = http.wants_page(request) and request.shape is http.PROBLEM
-            answer = self._login_page(error, _wanted(request)) if is_page else request.shape.render(error, request)
+            answer = (
+                self._login_page(request, error, _wanted(request)) if is_page else request.shape.render(error, request)
+            )
         except Exception as error:
             await self._note_refused(request, error)
             shown = _shown(error, request)

@@ -39,11 +39,12 @@ _STATE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 class Pages(Protocol):
     def login(
-        self, error: Error | None, following: str, *, was_tried: bool = True, is_anew: bool = False
-    ) -> http.Reply:
+        self, request: http.Request, error: Error | None, following: str, *, was_tried: bool = True,
+        is_anew: bool = False,
+    ) -> http.Reply:  # fmt: skip
         """Return the form; why somebody was refused, where to go then, whether to prove again to be there."""
 
-    def invitation(self, error: Error | None, text: str) -> http.Reply: ...
+    def invitation(self, request: http.Request, error: Error | None, text: str) -> http.Reply: ...
 
 
 def named(request: http.Request, text: str, seconds: float, name: str = "") -> tuple[bytes, bytes]:
@@ -90,7 +91,7 @@ class Sessions:
         ]  # fmt: skip
 
     async def show(self, request: http.Request) -> http.Answer:
-        return self._pages.login(None, place(request.args["next"]), is_anew=bool(request.args["anew"]))
+        return self._pages.login(request, None, place(request.args["next"]), is_anew=bool(request.args["anew"]))
 
     async def login(self, request: http.Request) -> http.Answer:
         """Takes a form with `token`, or `name` and `password`, and `next`."""
@@ -128,7 +129,7 @@ class Sessions:
         return answer
 
     async def show_invitation(self, request: http.Request) -> http.Answer:
-        return self._pages.invitation(None, request.scope["path_params"]["invitation"][:200])
+        return self._pages.invitation(request, None, request.scope["path_params"]["invitation"][:200])
 
     async def accept(self, request: http.Request) -> http.Answer:
         """Takes a form with `invitation` and `password`."""
@@ -140,7 +141,7 @@ class Sessions:
             if not http.wants_page(request):
                 raise
             await auditing.note_page(self._audit, error, request)
-            return self._pages.invitation(error, invitation)
+            return self._pages.invitation(request, error, invitation)
         return await self._entered(request, "/", session)
 
     async def switch(self, request: http.Request) -> http.Answer:
@@ -175,7 +176,7 @@ class Sessions:
         if not http.wants_page(request):
             raise error
         await auditing.note_page(self._audit, error, request)
-        return self._pages.login(error, following)
+        return self._pages.login(request, error, following)
 
 
 _CALLBACK = (

@@ -296,3 +296,7 @@ async def test_a_job_with_nothing_to_do_tells_how_its_last_run_ended(world: Worl
     answer = await why_job(world, job.id)
     assert answer.codes[:2] == ["trigger.next", "run.failed.exit"]
     assert answer.codes[-1] == "job.idle"
+    own = [one["text"] for one in answer.body["sentences"] if one["data"].get("run_id") == work.run_id]
+    assert own[0].startswith(f"run {work.run_id}, due ")
+    assert len(own) > 1
+    assert all(text.startswith(f"run {work.run_id}: ") for text in own[1:]), "when it was due is said once"

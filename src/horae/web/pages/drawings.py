@@ -12,6 +12,7 @@ from horae.web.pages.words import MARKS
 
 _WIDTH, _HEIGHT = 200, 46  # of a box
 _APART, _BELOW = 64, 22  # between two of them
+_LEAST = 576  # the width below which the sheets make no picture smaller
 _MOST = 19  # characters of a title: as many as fit where they are wide
 
 
@@ -53,6 +54,11 @@ class Drawing(NamedTuple):
     is_run: bool = False
     box_width: int = _WIDTH
     box_height: int = _HEIGHT
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether it is a little wider than the cards of most screens: there it is made smaller, and still legible."""
+        return _LEAST < self.width <= _LEAST * 3 // 2
 
 
 class TaskRuns(NamedTuple):

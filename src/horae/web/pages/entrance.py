@@ -16,20 +16,21 @@ class Entrance:
         self._shell = shell
 
     def login(
-        self, error: Error | None, following: str, *, was_tried: bool = True, is_anew: bool = False
-    ) -> http.Reply:
+        self, request: http.Request, error: Error | None, following: str, *, was_tried: bool = True,
+        is_anew: bool = False,
+    ) -> http.Reply:  # fmt: skip
         """Return the form; who has tried to log in is told why that was refused."""
         is_anew = is_anew or (error is not None and error.code == "E_REAUTH")
         told = error if was_tried or is_anew else None
         answer = self._shell.bare(
-            "login.html", told=told, following=following, is_anew=is_anew,
+            request, "login.html", told=told, following=following, is_anew=is_anew,
             has_provider=self._logins.provider is not None,
         )  # fmt: skip
         return _told(answer, error)
 
-    def invitation(self, error: Error | None, text: str) -> http.Reply:
+    def invitation(self, request: http.Request, error: Error | None, text: str) -> http.Reply:
         """Return the form that sets a password."""
-        return _told(self._shell.bare("invitation.html", told=error, invitation=text), error)
+        return _told(self._shell.bare(request, "invitation.html", told=error, invitation=text), error)
 
     def device(self, request: http.Request, error: Error | None = None, **values: Any) -> http.Reply:
         """Return the form that lets a program in."""

@@ -27,5 +27,5 @@ class Failures:
             "wrong": [one for one in error.listed() if one.path],
         }  # fmt: skip
         if request.who is None:
-            return refused(self._shell.bare("failure_bare.html", **values), error)
+            return refused(self._shell.bare(request, "failure_bare.html", **values), error)
         return refused(self._shell.page(request, "failure.html", **values), error)

@@ -170,9 +170,10 @@ class Shell:
         }  # fmt: skip
         return http.Reply(200, self._render(template, shown, drawn), MEDIA, about=http.PAGE)
 
-    def bare(self, template: str, **values: Any) -> http.Reply:
-        """Return a page for somebody who is not known yet."""
-        return http.Reply(200, self._render(template, {"look": Look(), **values}), MEDIA, about=http.PAGE)
+    def bare(self, request: http.Request, template: str, **values: Any) -> http.Reply:
+        """Return a page for somebody who is not known yet; their browser knows how they want to see it."""
+        shown = {"look": read_look(http.cookie(request, LOOK)), **values}
+        return http.Reply(200, self._render(template, shown), MEDIA, about=http.PAGE)
 
     def _render(self, template: str, values: dict[str, Any], drawn: Drawn | None = None) -> bytes:
         found = self._environment.get_template(template)
@@ -199,7 +200,7 @@ def _environment() -> jinja2.Environment:
     for each in (
         words.span, words.took, words.away, words.clock, words.day, words.ticks, words.progress, words.share,
         words.plain, words.because, words.mark, words.count, words.fates_words, words.fates_bars, words.dated,
-        words.cells,
+        words.cells, words.linked,
     ):  # fmt: skip
         made.filters[each.__name__] = each
     return made

@@ -28,6 +28,11 @@ MARKS = {
 }  # fmt: skip
 _NONE = Markup('<span class="none">–</span>')
 _SMALL = ("skipped", "coalesced", "cancelled")  # nothing came of it
+_SHOWING = re.compile(
+    r"\bhorae (?:logs (?P<log>\d{1,19})(?: --attempt (?P<attempt>\d{1,9}))?|"
+    r"(?:runs show |explain run:)(?P<run>\d{1,19}))",
+    re.ASCII,
+)
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -183,6 +188,17 @@ def _as_time(text: str, zone: str, now: str) -> str:
         return f'<time datetime="{text}" title="{away(text, now)}">{clock(text, zone)}</time>'
     except Error:  # somebody's own text only looks like a moment
         return text
+
+
+def linked(text: str) -> Markup:
+    """Escaped text, with commands that show a run, or its log, as links to where pages show that."""
+    return Markup(_SHOWING.sub(_link_to, str(escape(text))))  # noqa: S704  escaped just before
+
+
+def _link_to(found: re.Match[str]) -> str:
+    run_id = found["log"] or found["run"]
+    attempt = f"?attempt={found['attempt']}" if found["attempt"] else ""
+    return f'<a href="/runs/{run_id}{attempt}{"#log" if found["log"] else ""}"><code>{found[0]}</code></a>'
 
 
 def ticks(text: str) -> Markup:

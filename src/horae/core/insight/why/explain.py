@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 
 from horae.core.insight.why.ended import explain_attempts, explain_end
 from horae.core.insight.why.facts import Facts, Sentence, stamp
@@ -88,10 +89,13 @@ def _of_runs(runs: Sequence[Facts]) -> list[Sentence]:
 
 
 def _named(facts: Facts) -> list[Sentence]:
-    """What is to be said of one run among others: each sentence says of which."""
+    """What is to be said of one run among others: each sentence says of which, the first also when it was due."""
     run = facts.the_run
-    name = f"run {run.id}, due {stamp(run.due_at)}"
-    return [replace(one, text=f"{name}: {one.text}", data={**one.data, "run_id": run.id}) for one in of_run(facts)]
+    names = chain([f"run {run.id}, due {stamp(run.due_at)}"], repeat(f"run {run.id}"))
+    return [
+        replace(one, text=f"{name}: {one.text}", data={**one.data, "run_id": run.id})
+        for name, one in zip(names, of_run(facts), strict=False)
+    ]
 
 
 def explain_at(
