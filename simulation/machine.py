@@ -19,7 +19,7 @@ from horae.core.model import Reason, State
 from horae.core.runs.orders import Assignment, Result
 from horae.core.waits import Wait
 from horae.errors import Error, Unavailable
-from horae.ports.outputs import Output
+from horae.ports.outputs import Output, Written
 from horae.ports.work import Command, Done, Kept, Work
 from horae.ports.work import Process as ProcessPort
 from simulation.loop import CURRENT, Process
@@ -331,6 +331,9 @@ class MemoryFiles:
 
     async def size(self, ref: str) -> int:
         return len(self.text(ref))
+
+    async def written(self, ref: str, offset: int, limit: int) -> list[Written]:
+        return []  # nobody looks
 
     async def remove(self, ref: str) -> None:
         self.chunks.pop(ref, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import obstore
 import pytest
 from obstore.store import LocalStore, ObjectStore
 
+from horae.core.model import SECOND
 from horae.errors import ConfigError, Invalid, MachineFault, NotFound, Unavailable
 from horae.files import ChunkedOutput, ObjectFiles, objects, open_files
 from horae.files import output as writing
@@ -21,6 +23,7 @@ from tests.disks import clear, fill, needs_root, small_disk
 from tests.engines.s3_server import S3, running_s3
 
 DEADLINE = 180.0
+SLACK = 2.0  # seconds: stores tell whole ones, by a clock of their own
 ROOMY = 100_000_000
 
 
@@ -100,6 +103,33 @@ class Gate:
         self.reached.set()
         await self.opened.wait()
         await self._real(ref, number, data)
+
+
+# ── when it was stored ──
+
+
+async def test_each_piece_of_a_log_is_told_with_the_moment_at_which_it_was_stored(files: ObjectFiles) -> None:
+    ref, begun = files.ref(1, 1, 1), time.time()
+    for number, data in enumerate((b"one\n", b"two\nthr", b"ee\n")):
+        await files.store_chunk(ref, number, data)
+
+    found = await files.written(ref, 0, 10)
+
+    assert [one.offset for one in found] == [0, 4, 11]
+    moments = [one.at / SECOND for one in found]
+    assert moments == sorted(moments)
+    assert begun - SLACK <= moments[0] <= moments[-1] <= time.time() + SLACK
+    assert [one.offset for one in await files.written(ref, 4, 10)] == [4, 11]
+    assert [one.offset for one in await files.written(ref, 10, 1)] == [4]
+    assert await files.written(ref, 500, 10) == []
+    assert await files.written(files.ref(2, 1, 1), 0, 10) == []
+
+
+async def test_of_a_log_with_a_hole_what_comes_before_it_is_told(files: ObjectFiles) -> None:
+    ref = files.ref(1, 1, 1)
+    for number in (0, 1, 3):
+        await files.store_chunk(ref, number, b"x")
+    assert [one.offset for one in await files.written(ref, 0, 10)] == [0, 1]
 
 
 # ── removing ──

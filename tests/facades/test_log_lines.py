@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -94,6 +95,21 @@ async def test_the_lines_of_a_run_that_has_not_started_are_none(api: httpx.Async
     for query in ("tail=3", "grep=a"):
         answer = await api.get(f"/v1/runs/{run.id}/log?{query}")
         assert (answer.status_code, answer.content, answer.headers["horae-log-offset"]) == (200, b"", "0")
+
+
+# ── times ──
+
+
+async def test_a_log_tells_when_its_pieces_were_stored(api: httpx.AsyncClient, world: World) -> None:
+    run_id = await ended(world)
+    answer = (await api.get(f"/v1/runs/{run_id}/log/times")).json()
+    assert (answer["attempt"], [one["offset"] for one in answer["items"]]) == (1, [0])
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", answer["items"][0]["at"])
+    waiting = await world.queue_run()
+    assert (await api.get(f"/v1/runs/{waiting.id}/log/times")).json()["items"] == []
+    for query, code, status in (("attempt=2", "E_NOT_FOUND", 404), ("limit=10001", "E_RANGE", 422)):
+        refused = await api.get(f"/v1/runs/{run_id}/log/times?{query}")
+        assert (refused.status_code, refused.json()["code"]) == (status, code)
 
 
 # ── names ──

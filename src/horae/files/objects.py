@@ -15,15 +15,20 @@ from __future__ import annotations
 
 import asyncio
 import re
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate, takewhile
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore
 
+from horae.core.model import Moment
 from horae.errors import MACHINE_FAULTS, Invalid, MachineFault, NotFound, Unavailable
 from horae.files.output import ChunkedOutput
+from horae.ports.outputs import Written
 
 _ARTIFACTS = "-artifacts/"
 PIECE = 1 << 20  # bytes of a file that are read at once, to be written under its name
@@ -40,6 +45,7 @@ MAX_PATH = 900  # bytes of all of it: S3 takes 1024 of a key
 _STAGED = re.compile(r".*#[0-9]+", re.DOTALL)  # what a local store calls files that are not whole yet
 _OF_RUN = re.compile(r"runs/([0-9]{1,16})/([0-9]{1,19})/")
 _CHUNK_NAME = re.compile(r"[0-9]{8,}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OS_ERROR = re.compile(r"(.*) \(os error ([0-9]+)\)")
 
 
@@ -105,6 +111,22 @@ class ObjectFiles:
     async def size(self, ref: str) -> int:
         _check(ref)
         return sum(await self._look(ref, None))
+
+    async def written(self, ref: str, offset: int, limit: int) -> list[Written]:
+        _check(ref)
+        ends = list(accumulate(await self._look(ref, None), initial=0))
+        first = max(0, bisect_right(ends, offset) - 1)
+        stored: dict[int, Moment] = {}
+        with _translated(ref):
+            async for page in obstore.list(
+                self._store, prefix=f"{ref}/", offset=_key(ref, first - 1) if first else None
+            ):
+                for each in page:
+                    name = each["path"].rpartition("/")[2]
+                    if _CHUNK_NAME.fullmatch(name):
+                        stored[int(name)] = _moment_of(each["last_modified"])
+        known = takewhile(stored.__contains__, range(first, min(len(ends) - 1, first + limit)))
+        return [Written(ends[number], stored[number]) for number in known]
 
     async def remove(self, ref: str) -> None:
         """Chunks from the last to the first: a reader never sees a log that begins in the middle."""
@@ -368,6 +390,10 @@ async def _list_sizes(store: ObjectStore, prefix: str) -> AsyncIterator[tuple[in
 async def _put(store: ObjectStore, ref: str, number: int, data: bytes) -> None:
     with _translated(ref), suppress(AlreadyExistsError):
         await obstore.put_async(store, _key(ref, number), data, mode="create")
+
+
+def _moment_of(when: datetime) -> Moment:
+    return (when - _EPOCH) // timedelta(microseconds=1)
 
 
 def _log_of(ref: str) -> str:

@@ -8,8 +8,9 @@ Spool      what a remote agent has not delivered yet                        (lin
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
+from horae.core.model import Moment
 from horae.core.runs.holdings import Fenced
 from horae.core.runs.orders import Result
 
@@ -80,6 +81,13 @@ class OutputWriter(OutputNames, Protocol):
         """Make one object of a file beside a log, under its own path. A repeat is harmless."""
 
 
+class Written(NamedTuple):
+    """A piece of a log that was stored at once."""
+
+    offset: int  # its first byte
+    at: Moment  # by the clock of the store: what it says was written a quarter of a second before, or less
+
+
 class OutputReader(OutputNames, Protocol):
     """Where output is read."""
 
@@ -87,6 +95,10 @@ class OutputReader(OutputNames, Protocol):
         """Bytes of a log from an offset; empty when there are none (yet)."""
 
     async def size(self, ref: str) -> int: ...
+
+    async def written(self, ref: str, offset: int, limit: int) -> list[Written]:
+        """Return pieces of a log, in order, from the one that holds a byte on; as many as are stored, and no more than
+        so many."""
 
     def changed(self, ref: str) -> Awaitable[None]:
         """Resolves when a log written by this process may have grown, or after a short while."""

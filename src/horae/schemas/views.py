@@ -39,6 +39,20 @@ class LogIndex(Struct):
     size: Annotated[Count | None, Meta(description="Bytes of the whole log, where its end was seen.")]
 
 
+class LogTime(Struct):
+    """A piece of a log that was stored at once."""
+
+    offset: Annotated[Count, Meta(description="Its first byte.")]
+    at: Annotated[When, Meta(description="When it was stored: at most a quarter of a second after it was written.")]
+
+
+class LogTimes(Struct):
+    """When pieces of a log were stored."""
+
+    attempt: Count
+    items: Annotated[list[LogTime], Meta(description="In order; fewer than the limit: this is all there is as yet.")]
+
+
 class LogMatches(Struct):
     """Lines of a part of a log that hold a text."""
 
@@ -132,6 +146,6 @@ class Leader(Struct):
 
 
 SHOWN = (
-    Cancel, CancelAnswers, Leader, LogBlock, LogIndex, LogLine, LogMatches, Setting, SettingPage, Timeline,
-    TimelineLoad, TimelineMark, TimelineRow, TimelineRun,
+    Cancel, CancelAnswers, Leader, LogBlock, LogIndex, LogLine, LogMatches, LogTime, LogTimes, Setting, SettingPage,
+    Timeline, TimelineLoad, TimelineMark, TimelineRow, TimelineRun,
 )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar
 from horae.core.model import Json, Moment, Reason, State
 from horae.core.runs.orders import Result
 from horae.errors import Invalid, Unavailable
-from horae.ports.outputs import Output
+from horae.ports.outputs import Output, Written
 from horae.ports.work import Command, Done, Kept, Process, Work
 from horae.stores import migrate
 from horae.stores.rows import Row
@@ -117,6 +117,9 @@ class MemoryOutputs:
 
     async def size(self, ref: str) -> int:
         return len(self.logs.get(ref, b""))
+
+    async def written(self, ref: str, offset: int, limit: int) -> list[Written]:
+        return []  # the clock of a world is not that of its memory
 
     def changed(self, ref: str) -> Awaitable[None]:
         return asyncio.sleep(0)

@@ -130,6 +130,24 @@ def test_a_line_in_the_middle_of_a_long_log_has_an_address(browser: Any, page: A
         page.locator(".line.target .said", has_text=at(MIDDLE)).wait_for()
 
 
+def test_lines_say_when_they_were_written_and_the_browser_remembers_that_somebody_wants_to_know(
+    browser: Any, page: Any, server: Server, run: int
+) -> None:
+    page.goto(f"/runs/{run}#L{MIDDLE + 1}")
+    page.locator(".line.target .said", has_text=at(MIDDLE)).wait_for()
+    assert page.locator(".line .at").count() == 0
+    with unblocked(browser, page):
+        page.get_by_label("Times").check()
+        page.locator(".line.target .at", has_text=re.compile(r"^\d\d:\d\d:\d\d$")).wait_for()
+    seen = server.get(f"/v1/runs/{run}")
+    said = page.locator(".line.target .at").get_attribute("datetime")
+    assert seen["started_at"] <= said <= seen["finished_at"]
+    page.reload()
+    page.locator(".line.target .at", has_text=re.compile(r"\d")).wait_for()
+    page.get_by_label("Times").uncheck()
+    page.locator(".line.target .at").wait_for(state="detached")
+
+
 def test_a_long_log_is_followed_while_it_grows(browser: Any, page: Any, server: Server, tmp_path: Any) -> None:
     """Ten thousand lines at a time, as long as somebody looks."""
     more = f"for n in $(seq 200); do seq -f 'piece %.0f' 10000; [ -e '{tmp_path}/enough' ] && break; sleep 0.2; done"

@@ -22,7 +22,7 @@ from horae.core.runs.orders import NEVER
 from horae.core.time.schedule import Previewed, preview
 from horae.errors import Error, Invalid, NotFound, Unavailable
 from horae.ports.clock import Clock
-from horae.ports.outputs import OutputReader
+from horae.ports.outputs import OutputReader, Written
 from horae.ports.store.cluster import Leases, Nodes, SegmentLoad, Segments
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
@@ -172,6 +172,21 @@ class Insight:
         """Return an attempt (the latest, unless named) and how many bytes its log has."""
         number, refs = await self._parts(await self._run(run_id), attempt)
         return number, await size_of(partial(self._read_parts, refs))
+
+    async def log_times(self, run_id: int, attempt: int | None, offset: int, limit: int) -> tuple[int, list[Written]]:
+        """Return an attempt (the latest, unless named) and when pieces of its log were stored, from the one that holds
+        a byte on. Of what lies with another node that is not known here."""
+        number, refs = await self._parts(await self._run(run_id), attempt)
+        found, begin = list[Written](), 0
+        for ref in refs:
+            place, colon, name = ref.rpartition(":")
+            if not colon or place == self.node or self._files.is_shared:
+                pieces = await self._files.written(name, max(0, offset - begin), limit - len(found))
+                found += [Written(begin + one.offset, one.at) for one in pieces]
+            if ref is refs[-1] or len(found) >= limit:
+                break
+            begin += await size_of(partial(self._read, ref))
+        return number, found
 
     async def log_sizes(self, runs: Sequence[Run], known: Mapping[int, int]) -> dict[int, int]:
         """Return how many bytes the logs of the latest attempts have at least, by run. `known` of them were there

@@ -11,10 +11,11 @@ from horae.errors import Invalid, NotFound
 from horae.schemas import views
 from horae.service import Services
 from horae.service.lines import SCANNED, Line
-from horae.web import http, params
+from horae.web import http, params, render
 from horae.web.streams import FileStream, Streams
 
 PIECE = 1024 * 1024  # bytes of a download that are read at once
+MOST_PIECES = 10_000  # of which one answer tells when they were stored
 _FILE_HEADERS = {"Content-Disposition": "The run and the attempt, as the name of the file."}
 _PLACE = (
     params.number("attempt", "Which attempt; the latest if not given.", 1, 2**31 - 1),
@@ -23,6 +24,11 @@ _PLACE = (
     params.number("line", "The number of that line: the `next_line` of an answer.", 1, model.LARGEST_ID, 1),
 )  # fmt: skip
 _LOOK = params.number("limit", "How many bytes to look at, about.", 1, SCANNED, SCANNED)
+_TIMES = (
+    _PLACE[0],
+    params.number("offset", "From the piece on that holds this byte.", 0, model.LARGEST_ID, 0),
+    params.number("limit", "How many pieces at most.", 1, MOST_PIECES, MOST_PIECES),
+)
 _MATCHES = (
     params.text("q", "The text, in whatever case.", 1000),
     *_PLACE,
@@ -44,6 +50,8 @@ class LogLines:
                            params=(*_PLACE, _LOOK), needs=Permission.LOGS),
             http.Operation("GET", f"{log}/matches", self.match, "runs", "Find the lines of a log that hold a text",
                            "LogMatches", params=_MATCHES, needs=Permission.LOGS),
+            http.Operation("GET", f"{log}/times", self.times, "runs", "Tell when pieces of a log were stored",
+                           "LogTimes", params=_TIMES, needs=Permission.LOGS),
             http.Operation("GET", f"{log}/file", self.download, "runs", "Download the log of a run",
                            "application/octet-stream",
                            params=_PLACE[:1], errors=(429,), headers=_FILE_HEADERS, needs=Permission.LOGS),
@@ -73,6 +81,14 @@ class LogLines:
         )
         lines = [_line(line) for line in found.found]
         return http.reply(200, views.LogMatches(attempt, lines, found.next_offset, found.next_line, found.is_end))
+
+    async def times(self, request: http.Request) -> http.Answer:
+        """Of what lies on the disk of another node there are none. To go on, ask with the offset of the last one."""
+        args = request.args
+        attempt, found = await self._insight.log_times(
+            request.path_id("run_id"), args["attempt"], args["offset"], args["limit"]
+        )
+        return http.reply(200, views.LogTimes(attempt, [views.LogTime(it.offset, render.stamp(it.at)) for it in found]))
 
     async def download(self, request: http.Request) -> http.Answer:
         """All that there is when it is asked for, as a file."""

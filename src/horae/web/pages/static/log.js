@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { draw } from "./ansi.js";
 import { byId, later, make } from "./dom.js";
 import { toast } from "./toasts.js";
-import { count } from "./words.js";
+import { clock, count } from "./words.js";
 
 const { run } = byId("run").dataset;
 const isChosen = new URLSearchParams(location.search).has("attempt"); // then no other is shown
@@ -18,11 +18,15 @@ const AROUND = 10; // lines drawn beyond what is seen
 const MOST_HITS = 1000;
 const MOST_HEADS = 1000; // steps that can be folded and gone to
 const FIRST_LOOK = 256 * 1024; // bytes in which lines are looked for at first, so that the first ones are soon there,
+const TIMES = "horae-times"; // what this browser remembers
+const MOST_TIMES = 10_000; // that one answer tells
 const MOST_LOOK = 16 * 1024 * 1024; // and at most
 
 const log = { blocks: [], heads: [], error: null, offset: 0, line: 1, size: 0, lines: 0, state: byId("run").dataset.state };
 const texts = new Map(); // first line of a block → its lines, the last used last
 const reading = new Map();
+const starts = new Map(); // first line of a block → where each of its lines begins
+let times = null; // when pieces of the log were stored: {offset, at}; null while nobody wants to know
 let sections = []; // {first, last, title, isFolded}
 let sectionAt = new Map(); // by the first line
 let pieces = []; // what is shown: {row, line, count}
@@ -72,6 +76,7 @@ async function index() {
     layOut();
     place(isEnd);
   }
+  await askTimes();
 }
 
 const isBegin = (head) => !/ ended with | after [0-9.]+ s /.test(head.text);
@@ -148,6 +153,54 @@ function textOf(line) {
   return null;
 }
 
+// ── when it was said ──
+
+const encoder = new TextEncoder();
+
+function offsetOf(line) {
+  const block = blockOf(line);
+  const lines = block && texts.get(block.line);
+  if (!lines) return null;
+  if (starts.get(block.line)?.lines !== lines) {
+    let at = block.offset;
+    const offsets = lines.map((text) => { const begin = at; at += encoder.encode(text).length + 1; return begin; });
+    starts.set(block.line, { lines, offsets });
+    while (starts.size > KEPT) starts.delete(starts.keys().next().value);
+  }
+  return starts.get(block.line).offsets[line - block.line] ?? null;
+}
+
+// A line is as old as the piece in which it ends.
+function timeOf(line) {
+  const next = offsetOf(line) === null ? null : offsetOf(line) + encoder.encode(textOf(line) ?? "").length;
+  const found = next === null ? null : lastOf(times, (piece) => piece.offset <= next);
+  const shown = found ? clock(found.at) : "";
+  return make("time", { className: "at", dateTime: found?.at ?? "", title: shown, textContent: shown.split(" ")[2] ?? "" });
+}
+
+async function readTimes() {
+  const mine = times;
+  for (let isEnd = !mine; !isEnd;) {
+    const from = mine.at(-1)?.offset ?? 0;
+    const { items } = await get(`/v1/runs/${run}/log/times?offset=${from}&limit=${MOST_TIMES}${which}`);
+    if (mine !== times) return;
+    mine.push(...items.slice(mine.length ? 1 : 0));
+    isEnd = items.length < MOST_TIMES;
+  }
+  show();
+}
+
+let asking = Promise.resolve();
+const askTimes = () => { asking = asking.then(readTimes, readTimes); return asking; };
+
+function setTimes(value) {
+  times = value ? [] : null;
+  byId("times").checked = value;
+  localStorage.setItem(TIMES, value ? "yes" : "");
+  askTimes().catch(toast);
+  show();
+}
+
 // ── what is seen ──
 
 const scale = () => Math.max(1, (rows * rowHeight - box.clientHeight) / Math.max(1, byId("height").clientHeight - box.clientHeight));
@@ -158,7 +211,7 @@ function drawRow(row) {
   const section = sectionAt.get(line);
   const number = make("a", { href: `#L${line}`, className: "no", textContent: line });
   const said = make("span", { className: "said" });
-  const made = make("div", { className: "line" }, number, said);
+  const made = make("div", { className: "line" }, number, ...(times ? [timeOf(line)] : []), said);
   if (section) {
     const fold = make("button", { type: "button", className: "plain fold", textContent: section.isFolded ? "▸" : "▾", ariaLabel: `${section.isFolded ? "Unfold" : "Fold"} ${section.title}`, ariaExpanded: String(!section.isFolded) });
     fold.dataset.fold = section.first;
@@ -298,6 +351,7 @@ byId("fold").addEventListener("click", () => {
   layOut();
 });
 byId("first-error").addEventListener("click", () => goTo(log.error.line));
+byId("times").addEventListener("change", ({ target: place }) => setTimes(place.checked));
 byId("follow").addEventListener("change", ({ target: place }) => setFollowing(place.checked));
 addEventListener("hashchange", goToAddress);
 new ResizeObserver(show).observe(box);
@@ -317,6 +371,7 @@ async function turnTo(next) {
   Object.assign(log, { blocks: [], heads: [], error: null, offset: 0, line: 1, size: 0, lines: 0 });
   texts.clear();
   reading.clear();
+  times &&= [];
   target = 0;
   byId("log").dataset.attempt = next;
   byId("whose").textContent = next > 1 ? `of attempt ${next}` : "";
@@ -342,6 +397,7 @@ const growSoon = later(grow, 200);
 byId("newer").addEventListener("click", ({ target: button }) => turnTo(Number(button.dataset.attempt)).catch(toast));
 
 async function begin() {
+  if (localStorage.getItem(TIMES)) setTimes(true);
   try {
     await grow();
   } catch (problem) {
