@@ -112,6 +112,16 @@ async def test_a_log_tells_when_its_pieces_were_stored(api: httpx.AsyncClient, w
         assert (refused.status_code, refused.json()["code"]) == (status, code)
 
 
+async def test_the_times_of_a_log_are_told_also_when_its_node_has_another_name_now(
+    api: httpx.AsyncClient, world: World
+) -> None:
+    work = await world.start_run()
+    await work.write(LOG)
+    await work.end(State.SUCCEEDED, output=f"earlier:{work.ref}")
+    assert (await api.get(f"/v1/runs/{work.run_id}/log")).content == LOG
+    assert len((await api.get(f"/v1/runs/{work.run_id}/log/times")).json()["items"]) == 1
+
+
 # ── names ──
 
 

@@ -175,14 +175,13 @@ class Insight:
 
     async def log_times(self, run_id: int, attempt: int | None, offset: int, limit: int) -> tuple[int, list[Written]]:
         """Return an attempt (the latest, unless named) and when pieces of its log were stored, from the one that holds
-        a byte on. Of what lies with another node that is not known here."""
+        a byte on. Of what lies with another node that is not known here; what lies here does so whatever this node was
+        called when it was written."""
         number, refs = await self._parts(await self._run(run_id), attempt)
         found, begin = list[Written](), 0
         for ref in refs:
-            place, colon, name = ref.rpartition(":")
-            if not colon or place == self.node or self._files.is_shared:
-                pieces = await self._files.written(name, max(0, offset - begin), limit - len(found))
-                found += [Written(begin + one.offset, one.at) for one in pieces]
+            pieces = await self._files.written(ref.rpartition(":")[2], max(0, offset - begin), limit - len(found))
+            found += [Written(begin + one.offset, one.at) for one in pieces]
             if ref is refs[-1] or len(found) >= limit:
                 break
             begin += await size_of(partial(self._read, ref))
