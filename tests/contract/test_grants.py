@@ -313,7 +313,9 @@ async def test_many_processes_never_exceed_limits_beside_ordinary_runs(postgres_
 
     async def work(number: int) -> None:
         chance, store = random.Random(number), stores[number]
-        for _ in range(60):
+        for turn in range(600):
+            if turn >= 60 and started["beside"]:
+                break
             await order(store, chance.randint(1, 2), policy, data={"tenant": chance.randint(0, 1)})
             claimed = await ask(store, name=f"n{number}")
             started["beside"] += len(given(claimed))
