@@ -85,7 +85,7 @@ class Written(NamedTuple):
     """A piece of a log that was stored at once."""
 
     offset: int  # its first byte
-    at: Moment  # by the clock of the store: what it says was written a quarter of a second before, or less
+    at: Moment  # by the clock of the store, which has it a quarter of a second after it was written, or later
 
 
 class OutputReader(OutputNames, Protocol):

@@ -43,7 +43,13 @@ class LogTime(Struct):
     """A piece of a log that was stored at once."""
 
     offset: Annotated[Count, Meta(description="Its first byte.")]
-    at: Annotated[When, Meta(description="When it was stored: at most a quarter of a second after it was written.")]
+    at: Annotated[
+        When,
+        Meta(
+            description="When it was stored, by the clock of the store: within a quarter of a second after an agent of "
+            "that machine wrote it; what comes from elsewhere, when it came in."
+        ),
+    ]
 
 
 class LogTimes(Struct):

@@ -191,13 +191,28 @@ async function readTimes() {
 }
 
 let asking = Promise.resolve();
-const askTimes = () => { asking = asking.then(readTimes, readTimes); return asking; };
+const askTimes = () => { asking = asking.then(readTimes).catch(toast); return asking; }; // the log is read without them, too
+
+// Browsers that keep nothing refuse to be asked.
+function remember(value) {
+  try {
+    localStorage.setItem(TIMES, value);
+  } catch { /* then it holds for this page */ }
+}
+
+function remembered() {
+  try {
+    return localStorage.getItem(TIMES);
+  } catch {
+    return "";
+  }
+}
 
 function setTimes(value) {
   times = value ? [] : null;
   byId("times").checked = value;
-  localStorage.setItem(TIMES, value ? "yes" : "");
-  askTimes().catch(toast);
+  remember(value ? "yes" : "");
+  askTimes();
   show();
 }
 
@@ -397,7 +412,7 @@ const growSoon = later(grow, 200);
 byId("newer").addEventListener("click", ({ target: button }) => turnTo(Number(button.dataset.attempt)).catch(toast));
 
 async function begin() {
-  if (localStorage.getItem(TIMES)) setTimes(true);
+  if (remembered()) setTimes(true);
   try {
     await grow();
   } catch (problem) {
