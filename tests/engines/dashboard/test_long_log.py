@@ -148,6 +148,17 @@ def test_lines_say_when_they_were_written_and_the_browser_remembers_that_somebod
     page.locator(".line.target .at").wait_for(state="detached")
 
 
+def test_a_log_is_shown_where_its_times_cannot_be_had_and_the_browser_keeps_nothing(page: Any, run: int) -> None:
+    page.add_init_script("Object.defineProperty(window, 'localStorage', { get() { throw new Error('refused'); } })")
+    page.route(
+        "**/log/times?*", lambda route: route.fulfill(status=422, json={"code": "E_RANGE", "detail": "no times"})
+    )
+    page.goto(f"/runs/{run}#L{MIDDLE + 1}")
+    page.get_by_label("Times").check()
+    page.get_by_text("no times").first.wait_for()
+    page.locator(".line.target .said", has_text=at(MIDDLE)).wait_for()
+
+
 def test_a_long_log_is_followed_while_it_grows(browser: Any, page: Any, server: Server, tmp_path: Any) -> None:
     """Ten thousand lines at a time, as long as somebody looks."""
     more = f"for n in $(seq 200); do seq -f 'piece %.0f' 10000; [ -e '{tmp_path}/enough' ] && break; sleep 0.2; done"
