@@ -41,6 +41,7 @@ def too_slow() -> Unavailable:
     )
 
 
+BETWEEN = "\x1f"  # texts that are strung together: JSON has none within, nor has any name
 T = TypeVar("T")
 Steps = Generator[tuple[Any, ...], Sequence[Row], T]  # yields (name of a query, *arguments)
 
@@ -94,6 +95,19 @@ class Database:
     def _column(self, value: Any) -> list[Any]:
         """Return a column that is one value: an array in PostgreSQL, none if it is empty; JSON text in SQLite."""
         return value or [] if self.dialect == "postgres" else _column_of(value)
+
+    def _texts(self, value: Any) -> list[str]:
+        """Return a column of texts that is one value: strung together in PostgreSQL, JSON text in SQLite."""
+        return _strung(value) if self.dialect == "postgres" else _column_of(value)
+
+
+def _strung(text: str | None) -> list[str]:
+    """Return texts that were strung together. The same again and again is one object."""
+    if text is None:
+        return []
+    first = text.partition(BETWEEN)[0]
+    count = text.count(BETWEEN) + 1
+    return [first] * count if text == BETWEEN.join([first] * count) else text.split(BETWEEN)
 
 
 def _column_of(text: str) -> list[Any]:

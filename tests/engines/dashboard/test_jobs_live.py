@@ -44,7 +44,7 @@ def test_a_row_says_how_its_run_ended_and_no_row_moves_under_the_pointer(
     run = server.post(f"/v1/jobs/{jobs[4]}/run", status=201)["id"]
     row.locator(".state.failed").wait_for()
     assert row.locator(f'a[href="/runs/{run}"]').count() == 1
-    assert row.locator(".fates rect.failed").count() == 1
+    assert row.locator(".fates path.failed").count() == 1
     assert page.evaluate(PLACES) == before
     assert page.locator(".state.failed").count() == 1
     rows = [url for url in asked if "only=" in url]

@@ -68,8 +68,8 @@ class DurationPart(Database):
         ids = self._column(trigger_id)
         schedules, created_at = read_schedules(ids, texts or "")
         columns = Columns._make([
-            ids, *map(self._column, (next_at, last_at, job_id, org, owner, kind, policy)), schedules, created_at,
-            *map(self._column, (median, spread)),
+            ids, *map(self._column, (next_at, last_at, job_id, org)), *map(self._texts, (owner, kind, policy)),
+            schedules, created_at, *map(self._column, (median, spread)),
         ])  # fmt: skip
         return columns.where([bool(text) for text in schedules]) if "" in schedules else columns
 

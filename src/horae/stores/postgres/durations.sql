@@ -1,9 +1,10 @@
 -- load_planned --
 -- Triggers with a moment before another, narrow: what a forecast needs of a hundred thousand of them. One row of
--- columns: these are read several times faster than as many rows.
+-- columns: these are read several times faster than as many rows. Texts are strung together: as arrays they take three
+-- times as long.
 SELECT array_agg(trigger_id), array_agg(next_at), array_agg(last_at), array_agg(job_id), array_agg(org),
-  array_agg(owner), array_agg(kind), array_agg(policy), string_agg(triggers, E'\n'), array_agg(median),
-  array_agg(round(spread * 10000)::int)
+  string_agg(translate(owner, E'\x1F', ' '), E'\x1F'), string_agg(kind, E'\x1F'), string_agg(policy, E'\x1F'),
+  string_agg(triggers, E'\n'), array_agg(median), array_agg(round(spread * 10000)::int)
 FROM (
   SELECT d.trigger_id, d.next_at, d.last_at, d.job_id, j.org, j.owner, j.kind, j.policy, j.triggers, s.median, s.spread
   FROM due d JOIN jobs j ON j.id = d.job_id LEFT JOIN durations s ON s.job_id = d.job_id
