@@ -187,6 +187,24 @@ async def test_the_timeline_has_what_ran_and_what_is_to_run_by_job(world: World)
 
 
 @BOTH
+async def test_of_very_many_moments_the_first_are_told_and_the_others_are_a_band(world: World) -> None:
+    until = format_moment(world.clock.now() + 11 * 3600 * SECOND)
+    job_id = await make(world, "each minute", schedule={"every": "1m", "end_at": until})
+    [row] = (await world.http.get("/v1/timeline", params={"until": until})).json()["rows"]
+    assert len(row["runs"]) == 300
+    text = await page(world, "/timeline?span=24h")
+    [spots] = re.findall(r'data-spots="([^"]+)"', text)
+    *_, band = (spot.split() for spot in spots.split(";"))
+    x, width, state, run, many, _ = band
+    assert (state, run) == ("expected", "0")
+    assert int(many) == 11 * 60 - 300
+    assert int(x) == pytest.approx(500 + 300 / 1.44, abs=2)
+    assert int(x) + int(width) == pytest.approx(500 + 660 / 1.44, abs=2), "no farther than the last of them"
+    assert f'<path class="bar more" d="M{x} 4h{width}v12h-{width}z"/>' in text
+    assert f'href="/jobs/{job_id}" data-spots' in text, "there is no run of it to be shown"
+
+
+@BOTH
 async def test_of_very_many_runs_a_timeline_shows_some_and_the_newest_of_each_row(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

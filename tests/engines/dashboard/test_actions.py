@@ -106,7 +106,7 @@ def test_the_timeline_is_moved_zoomed_and_narrowed_and_the_forecast_shows_a_week
     )
     page.goto("/timeline")
     page.get_by_role("link", name="7d").click()
-    page.get_by_role("link", name="at night").wait_for()
+    page.get_by_role("link", name="at night", exact=True).wait_for()
     page.get_by_label("Zoom in").click()
     page.wait_for_url("**span=3d**")
     page.get_by_label("Zoom out").click()
@@ -117,7 +117,7 @@ def test_the_timeline_is_moved_zoomed_and_narrowed_and_the_forecast_shows_a_week
     page.wait_for_url(re.compile("span=7d$"))
     page.get_by_label("Jobs whose name holds").fill("each")
     page.get_by_role("button", name="Show").click()
-    page.get_by_role("link", name="each hour").wait_for()
+    page.get_by_role("link", name="each hour", exact=True).wait_for()
     assert page.get_by_role("link", name="at night").count() == 0
     page.goto("/forecast")
     page.get_by_role("link", name=re.compile("week", re.IGNORECASE)).click()
@@ -200,6 +200,32 @@ def test_the_palette_does_what_is_on_no_page(page: Any, server: Server) -> None:
     page.wait_for_url(f"**/jobs/{job['id']}/run")
     choose("new job", "New job")
     page.wait_for_url("**/jobs/new")
+
+
+def test_a_bar_of_the_timeline_leads_to_its_run_by_pointer_and_by_keys_and_without_script_to_all_of_them(
+    page: Any, server: Server
+) -> None:
+    [job] = server.submit({"name": "has bars", "steps": [{"run": "true"}]})
+    run = server.ended(server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"])["id"]
+    page.goto("/timeline?span=15m&name=has+bars")
+    row = page.get_by_role("link", name="1 run of has bars", exact=True)
+    whole = row.get_attribute("href")
+    assert re.match(rf"/runs\?job={job['id']}&since=20.+&until=20", whole), whole
+    assert page.request.get(whole, headers={"accept": "text/html"}).text().count(f'href="/runs/{run}"') == 1
+    [bar] = row.get_attribute("data-spots").split(";")
+    box = row.bounding_box()
+    page.mouse.move(box["x"] + int(bar.split()[0]) * box["width"] / 1000, box["y"] + 10)
+    assert row.get_attribute("href") == f"/runs/{run}"
+    assert row.get_attribute("title").startswith("succeeded, ")
+    assert row.locator(".here").count() == 1
+    page.mouse.move(box["x"] + 20, box["y"] + 10)
+    assert (row.get_attribute("href"), row.locator(".here").count()) == (whole, 0)
+    page.get_by_role("link", name="has bars", exact=True).focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowLeft")
+    page.get_by_role("status").filter(has_text="succeeded, ").wait_for()
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/runs/{run}")
 
 
 def test_a_moment_is_copied_and_the_timeline_is_moved_by_keys(page: Any, server: Server) -> None:

@@ -10,13 +10,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from horae.core.insight.arrivals import Window
+from horae.core.insight.arrivals import Window, series_of
 from horae.core.insight.forecast import Forecast
 from horae.core.insight.items import Item
 from horae.core.insight.timeline import EXPECTED, Bar, Load, Mark, Sample, bar_of, busiest, load_of
 from horae.core.model import SECOND, Job, Moment, NodeState
-from horae.core.time.schedule import compile_schedule
+from horae.core.time.schedule import canonical_text, compile_schedule
 from horae.errors import Error, Invalid
 from horae.service.insight.forecasting import MOST_ITEMS, Forecasting
 from horae.service.insight.views import Insight
@@ -28,12 +29,21 @@ MOST_BARS = 300  # of a row, on each side of now
 STEP = 180 * SECOND  # to which forecasts are rounded up
 
 
+class More(NamedTuple):
+    """Moments that come after those that are told one by one."""
+
+    start: Moment
+    end: Moment
+    many: int
+
+
 @dataclass(slots=True)
 class Row:
     job_id: int
     name: str
     bars: list[Bar]
     count: int
+    more: More | None = None
 
 
 @dataclass(slots=True)
@@ -71,15 +81,22 @@ class Timelines:
         chosen = busiest(counts if named is None else dict.fromkeys(named, 0) | counts, most)
         marks, jobs = await asyncio.gather(self._marks(window, past, chosen), self._jobs.get_many(chosen))
         bars, names = _bars(marks, chosen), {job.id: job.name for job in jobs}
+        more: dict[int, More] = {}
         for job in jobs if window.end > now else ():
             known = expected.get(job.id)
             lasts = known.expected.median if known is not None and known.expected is not None else 0.0
-            bars[job.id] += _expected(job, max(now, window.start - 1), window.end, lasts)
+            coming = _expected(job, max(now, window.start - 1), window.end, lasts)
+            bars[job.id] += coming[:MOST_BARS]
+            if len(coming) > MOST_BARS:
+                more[job.id] = _beyond(job, Window(coming[MOST_BARS].start, window.end))
         rows = [
-            Row(job_id, names.get(job_id, f"job {job_id}"), bars[job_id], max(counts[job_id], len(bars[job_id])))
+            Row(
+                job_id, names.get(job_id, f"job {job_id}"), bars[job_id], max(counts[job_id], len(bars[job_id])),
+                more.get(job_id),
+            )
             for job_id in chosen
             if bars[job_id]
-        ]
+        ]  # fmt: skip
         ahead = [Load(it.at, it.running, True) for it in foretold.buckets if it.at < window.end] if foretold else []
         is_more = foretold is not None and foretold.item_count > len(foretold.items)
         is_cut = is_more or not past.is_whole or (named is not None and len(named) > most)
@@ -137,8 +154,8 @@ def _bars(marks: Iterable[Mark], chosen: Sequence[int]) -> dict[int, list[Bar]]:
     return bars
 
 
-def _expected(job: Job, after: Moment, until: Moment, seconds: float) -> Iterable[Bar]:
-    """Return the moments of a job that come; of one that is paused, none do."""
+def _expected(job: Job, after: Moment, until: Moment, seconds: float) -> list[Bar]:
+    """Return the moments of a job that come, and one more than are told; of one that is paused, none do."""
     if job.paused or job.deleted_at is not None:
         return []
     moments: list[Moment] = []
@@ -147,11 +164,23 @@ def _expected(job: Job, after: Moment, until: Moment, seconds: float) -> Iterabl
             moments += [trigger.next_at] if trigger.next_at > after else []
             moments += _later(trigger.schedule, trigger.id, trigger.created_at, max(after, trigger.next_at), until)
     lasts = round(seconds * SECOND)
-    return [Bar(at, at + lasts, EXPECTED) for at in sorted(moments)[:MOST_BARS]]
+    return [Bar(at, at + lasts, EXPECTED) for at in sorted(moments)[: MOST_BARS + 1]]
 
 
 def _later(schedule: dict[str, object], seed: int, created_at: Moment, after: Moment, until: Moment) -> list[Moment]:
     try:
-        return compile_schedule(schedule, seed=seed, created_at=created_at).moments(after, until - 1, MOST_BARS)
+        return compile_schedule(schedule, seed=seed, created_at=created_at).moments(after, until - 1, MOST_BARS + 1)
     except Error:  # of a kind that has no moments of its own, or that this release cannot read
         return []
+
+
+def _beyond(job: Job, window: Window) -> More:
+    """Return how many moments of a job lie in a window that begins with one of them, and when the last of them is."""
+    ahead = [
+        series_of(canonical_text(it.schedule), it.next_at, window, seed=it.id, created_at=it.created_at)
+        for it in job.triggers
+        if it.enabled and it.next_at is not None
+    ]
+    stretches = [one for series in ahead for one in series.stretches if one.times]
+    last = max((one.last for one in stretches), default=window.start)
+    return More(window.start, last, sum(one.times for one in stretches))

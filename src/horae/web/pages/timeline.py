@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from horae.core.insight.arrivals import Window
-from horae.core.insight.timeline import Bar
+from horae.core.insight.timeline import EXPECTED, Bar
 from horae.core.model import SECOND, Moment
 from horae.core.roles import Permission
 from horae.core.time import moments
@@ -52,18 +52,22 @@ class Drawn(NamedTuple):
     state: str
     run_id: int | None
     many: int
-    title: str
+    start: Moment
+    look: str
 
-    def shape(self, job_id: int) -> str:
-        """Return it as SVG; what it is made of is numbers and words of ours."""
-        look = self.state if self.run_id else "foretold"
-        bar = (
-            f'<rect class="bar {look}" x="{self.x}" y="4" width="{self.width}" height="12">'
-            f"<title>{self.title}</title></rect>"
-        )
-        if not self.run_id:
-            return bar
-        return f'<a href="{f"/runs/{self.run_id}" if self.many == 1 else f"/runs?job={job_id}"}">{bar}</a>'
+    def said(self) -> str:
+        """Return what it is, for a script that shows it to whoever points at it."""
+        return f"{self.x} {self.width} {self.state} {self.run_id or 0} {self.many} {self.start // SECOND}"
+
+
+class Lane(NamedTuple):
+    """A row of the picture. Its bars are one link: of thousands, a browser is slow to draw, and nobody could step
+    through them."""
+
+    row: Row
+    href: str
+    shapes: Markup
+    spots: str
 
 
 class TimelinePage:
@@ -96,9 +100,9 @@ class TimelinePage:
         middle = now if args["at"] is None else args["at"]
         window = Window(middle - length // 2, middle + length // 2)
         found = await self._timelines.make(window, ROWS, args["name"], org, waits=False)
-        rows = [(row, _shapes(row, window, found.now)) for row in found.rows]
+        lanes = [_lane(row, window, found.now) for row in found.rows]
         return {
-            "found": found, "rows": rows, "asked": args, "spans": list(SPANS), "steps": _steps(args, middle),
+            "found": found, "lanes": lanes, "asked": args, "spans": list(SPANS), "steps": _steps(args, middle),
             "ticks": [render.stamp(window.start + length * tick // TICKS) for tick in range(TICKS)], "zone": zone,
             "now_x": _x(found.now, window), "load": _load(found), "behind": _behind(found),
             "at_once": None if args["at"] is None else _at(found, middle), "middle": render.stamp(middle),
@@ -170,9 +174,25 @@ def _x(moment: Moment, window: Window) -> int:
     return round((moment - window.start) * WIDTH / (window.end - window.start))
 
 
-def _shapes(row: Row, window: Window, now: Moment) -> Markup:
-    """Return the bars of a row as SVG. A page has thousands: a template takes ten times as long."""
-    return Markup("".join([bar.shape(row.job_id) for bar in _drawn(row.bars, window, now)]))  # noqa: S704
+def _lane(row: Row, window: Window, now: Moment) -> Lane:
+    drawn = _drawn(row.bars, window, now)
+    if row.more is not None:
+        x = _x(row.more.start, window)
+        width = max(_LEAST, _x(row.more.end, window) - x)
+        drawn.append(Drawn(x, width, EXPECTED, None, row.more.many, row.more.start, "more"))
+    asked = {"job": row.job_id, "since": render.stamp(window.start), "until": render.stamp(window.end)}
+    href = f"/runs?{urlencode(asked)}" if any(bar.run_id for bar in drawn) else f"/jobs/{row.job_id}"
+    return Lane(row, href, _shapes(drawn), ";".join([bar.said() for bar in drawn]))
+
+
+def _shapes(drawn: list[Drawn]) -> Markup:
+    """Return bars as SVG, those that look alike as one shape, the worst on top. What they are made of is numbers and
+    words of ours."""
+    alike: dict[str, list[str]] = {}
+    for bar in drawn:
+        alike.setdefault(bar.look, []).append(f"M{bar.x} 4h{bar.width}v12h-{bar.width}z")
+    looks = sorted(alike, key=lambda look: -_RANK.get(look, len(_WORST)))
+    return Markup("".join([f'<path class="bar {look}" d="{"".join(alike[look])}"/>' for look in looks]))  # noqa: S704
 
 
 def _drawn(bars: list[Bar], window: Window, now: Moment) -> list[Drawn]:
@@ -189,12 +209,12 @@ def _drawn(bars: list[Bar], window: Window, now: Moment) -> list[Drawn]:
 def _merged(there: list[_Placed]) -> Drawn:
     if len(there) == 1:
         [(x, end, worst)] = there
-        title = f"{worst.state.replace('_', ' ')}, {render.stamp(worst.start)}"
     else:
         worst = min((bar for _, _, bar in there), key=lambda bar: _RANK.get(bar.state, len(_WORST)))
-        x, end, title = min(x for x, _, _ in there), max(end for _, end, _ in there), f"{len(there)} runs"
+        x, end = min(x for x, _, _ in there), max(end for _, end, _ in there)
     x = max(0, x)
-    return Drawn(x, max(_LEAST, min(WIDTH, end) - x), worst.state, worst.run_id, len(there), title)
+    look = worst.state if worst.run_id else "foretold"
+    return Drawn(x, max(_LEAST, min(WIDTH, end) - x), worst.state, worst.run_id, len(there), worst.start, look)
 
 
 def _load(found: Timeline) -> dict[str, Any]:
