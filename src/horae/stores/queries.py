@@ -4,7 +4,7 @@ A query has a name, and one home beside the part of a store that asks it: `parts
 for both databases, `postgres/<part>.sql` and `sqlite/<part>.sql` for what only one of them says, or says differently. A
 file looks like
 
-    -- load_due [fire] --
+    -- load_due [look] --
     -- One sentence on what it is for.
     SELECT …  $1 …          {ids}: the first argument, a list of ids, as a table of one column `value`;
                             {queued}, {running} …: the numbers of states; {true};

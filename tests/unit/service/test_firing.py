@@ -1049,6 +1049,83 @@ async def test_a_moment_does_not_wait_for_the_look_ahead_to_be_filled(
     assert probe.calls["load_definitions"] == 3
 
 
+@BOTH
+async def test_a_moment_that_falls_due_while_rows_are_read_is_fired_before_they_are_there(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "QUIET", 0)
+    job = await submitted(jobs, schedule="5s")
+    await firing.refill()
+    clock.advance(4)
+    fired = asyncio.Event()
+
+    async def note(_: object) -> None:
+        fired.set()
+
+    async def read_slowly(_: object) -> None:
+        clock.advance(1)
+        await asyncio.wait_for(fired.wait(), 30)
+
+    probe.after("fire", note)
+    probe.after("load_due", read_slowly)
+    await firing.refill()
+
+    assert [run.due_at for run in await ledger(probe, job.id)] == [START + 5 * SECOND]
+
+
+@BOTH
+async def test_what_fires_while_it_is_read_is_not_fired_again_nor_looked_for_from_the_beginning(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "QUIET", 0)
+    job = await submitted(jobs, schedule="5s", overlap="allow")
+    await firing.refill()
+    clock.advance(6)
+    was_read = asyncio.Event()
+
+    async def note(rows: Any) -> None:
+        assert [row.next_at for row in rows] == [START + 5 * SECOND], "the look back sees what is about to fire"
+        was_read.set()
+
+    async def wait(*_: object) -> None:
+        await asyncio.wait_for(was_read.wait(), 30)
+
+    probe.after("load_due", note)
+    probe.before("fire", wait)
+    await firing.refill()
+    probe.given.clear()
+    clock.advance(4)
+    await firing.refill()
+    await firing.tick()
+
+    assert [run.due_at for run in await ledger(probe, job.id)] == [START + 5 * SECOND, START + 10 * SECOND]
+    fired = [args[0] for name, args in probe.given if name == "fire"]
+    assert [[fire.cur_at for fire in fires] for fires in fired] == [[START + 10 * SECOND]]
+    assert ("load_due", BEGINNING) not in [(name, args[1]) for name, args in probe.given if name == "load_due"]
+
+
+@BOTH
+async def test_a_store_that_is_lost_while_a_moment_fires_beside_reading_leaves_nothing_behind(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "QUIET", 0)
+    job = await submitted(jobs, schedule="5s")
+    await firing.refill()
+    clock.advance(6)
+
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    probe.before("load_due", never)
+    probe.lose_call("fire")
+    with pytest.raises(Unavailable):
+        await firing.refill()
+    assert {task for task in asyncio.all_tasks() if "load_due" in repr(task)} == set()
+
+    await fire_due(firing)
+    assert [run.due_at for run in await ledger(probe, job.id)] == [START + 5 * SECOND]
+
+
 async def test_a_moment_that_somebody_else_fired_while_the_look_ahead_was_filled_is_looked_for(
     jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ):

@@ -21,6 +21,9 @@ read at once, and the rest page by page, as the backlog has room.
 
 Time is the store's (store_time.py). What is remembered of triggers is in plans.py, of their moments in look_ahead.py.
 
+No moment waits for reading: what falls due while rows and definitions are read, on a connection of their own, is fired
+beside that. Rows may then show a moment as it was before it fired: what was taken meanwhile is not taken from them.
+
 Work per moment is kept to a few dictionary look-ups; next moments are computed once per (schedule, moment)
 by core.schedule, and one statement fires a batch while the next is being prepared.
 """
@@ -28,8 +31,8 @@ by core.schedule, and one statement fires a batch while the next is being prepar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from horae.core.members import is_external_name
 from horae.core.model import SECOND, Moment, Overlap
@@ -62,6 +65,9 @@ LOOK_UP = 250  # definitions read at once: moments that fall due meanwhile wait 
 QUIET = 200  # moments in the look-ahead up to which reading all of it again costs nothing
 LOOK_BACK = 10 * SECOND  # before the last look: the age of a moment that was written late
 BEGINNING = (-1, 0)
+VERSIONED = 3  # fields of a due row that say which moment of which version it is
+T = TypeVar("T")
+LONGEST_READ = 60.0  # seconds after which it is looked whether something is due beside it
 LOOK_AGAIN = 5 * SECOND  # at moments put aside, while somebody may fire them who may also have gone
 
 
@@ -89,6 +95,7 @@ class Firing:
         metrics.unreadable = self._plans.unreadable
         self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
         self._reading = BEGINNING  # a refill is under way up to here
+        self._taken_meanwhile: set[tuple[int | None, ...]] = set()  # by a tick, while a refill is under way
         self._refill = REFILL
         self._looked_until: Moment = 0  # nothing up to here was overdue
         self._time = StoreTime(store, clock)
@@ -134,6 +141,7 @@ class Firing:
             self._plans.try_again()
         segments = sorted(self._terms)
         self._reading = (until - 1, NEVER)
+        self._taken_meanwhile.clear()
         try:
             if not sweep and len(self._ahead) > QUIET:
                 await self._look_back(segments)
@@ -144,7 +152,7 @@ class Firing:
 
     async def _read(self, segments: list[int], cursor: tuple[Moment, int], until: Moment) -> None:
         while True:
-            rows = await self._store.load_due(segments, cursor, until, PAGE)
+            rows = await self._beside(self._store.load_due(segments, cursor, until, PAGE))
             await self._remember(rows)
             if self._reading == BEGINNING:
                 return  # a moment that fired in between asks for a new start
@@ -175,26 +183,51 @@ class Firing:
         """Find moments that came into the look-ahead behind our back and are due by now. There are none, as a rule,
         and the range is short, because in a long one the index is full of what has fired."""
         now = self.now()
-        rows = await self._store.load_due(segments, (self._looked_until - LOOK_BACK, 0), now, PAGE)
+        rows = await self._beside(self._store.load_due(segments, (self._looked_until - LOOK_BACK, 0), now, PAGE))
         await self._remember(rows)
         self._looked_until = now if len(rows) < PAGE else rows[-1].next_at
 
     async def _remember(self, rows: Sequence[Due]) -> None:
         ahead, plans = self._ahead, self._plans
-        fresh = plans.untried(ahead.without_known(rows))
-        unknown = plans.unknown(fresh)
+        unknown = plans.unknown(plans.untried(ahead.without_known(rows)))
         turn = self._turn()
         for start in range(0, len(unknown), LOOK_UP):
-            for definition in await self._store.load_definitions(unknown[start : start + LOOK_UP]):
+            some = unknown[start : start + LOOK_UP]
+            for definition in await self._beside(self._store.load_definitions(some)):
                 plans.read(definition)
                 await turn()
             if ahead.is_due(self.now()):
                 await self.tick()
         plans.shrink()
-        overdue = self.now() - LATE
-        for entry in plans.readable(fresh):
+        overdue, taken = self.now() - LATE, self._taken_meanwhile
+        for entry in plans.readable(ahead.without_known(rows)):
+            if entry[:VERSIONED] in taken:
+                continue
             if entry[0] > overdue or not self._is_overdue(entry):
                 ahead.push(entry)
+
+    async def _beside(self, reading: Coroutine[Any, Any, T]) -> T:
+        """Fire what falls due while something is read."""
+        task = asyncio.create_task(reading)
+        try:
+            while not await self._is_done_first(task):
+                await self.tick()
+        except BaseException:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            raise
+        return task.result()
+
+    async def _is_done_first(self, task: asyncio.Task[Any]) -> bool:
+        """Return whether a task is done before the next moment is due."""
+        seconds = (self._ahead.next_at(NEVER) - self.now()) / SECOND
+        if seconds <= 0:
+            return task.done()
+        alarm = asyncio.create_task(self._clock.sleep(min(seconds, LONGEST_READ)))
+        await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
+        alarm.cancel()
+        await asyncio.gather(alarm, return_exceptions=True)
+        return task.done()
 
     def _turn(self) -> Callable[[], Awaitable[None]]:
         """To be awaited between pieces of work: gives way to others whenever ours has taken long enough."""
@@ -219,6 +252,8 @@ class Firing:
         self._ahead.bring_back(self.now())
         try:
             while entries := self._ahead.take_due(self.now(), FIRED_TOGETHER):
+                if self._reading != BEGINNING:
+                    self._taken_meanwhile.update([entry[:VERSIONED] for entry in entries])
                 is_full = len(entries) == FIRED_TOGETHER
                 fires = await self._prepare(entries)
                 if flight is not None:

@@ -1,10 +1,10 @@
 """The store on PostgreSQL: one statement per batch, arrays in, arrays out.
 
-Connections are lanes, by urgency: signs of life, leases and what the leader looks at; firing; claims; results; what
-users write; what users read (a pool, with a time limit); and upkeep, which is whatever can wait. Nothing that may take
-long stands before something that may not: a purge never delays a moment, a crowd of users never a heartbeat. Lanes are
-opened when they are first needed, and given up when they idle. Statements run at READ COMMITTED; what must not
-interleave is a compare-and-set inside one statement.
+Connections are lanes, by urgency: signs of life, leases and what the leader looks at; firing; what schedulers look
+ahead at; claims; results; what users write; what users read (a pool, with a time limit); and upkeep, which is whatever
+can wait. Nothing that may take long stands before something that may not: a purge never delays a moment, a crowd of
+users never a heartbeat. Lanes are opened when they are first needed, and given up when they idle. Statements run at
+READ COMMITTED; what must not interleave is a compare-and-set inside one statement.
 
 When a connection breaks under a statement, whether that happened is not known. Then
 
@@ -126,13 +126,16 @@ class PostgresDatabase(Database):
         self._clock: Callable[[], Moment | None] = clock or _servers_own
         self._beat_time = max(SHORTEST_BEAT, lease / 3)
         self._fire = Lane(self._connect_hot)
+        self._looking = Lane(self._connect_hot)
         self._claim = Lane(self._connect_claim)
         self._finish = Lane(self._connect_hot)
         self._submit = Lane(self._connect_submit)
         self._upkeep = Lane(self._connect)
         self._beat = Lane(self._connect_beat, self._beat_time)
         self._readers = Pool(self._connect_reader, readers)
-        self._lanes = {"beat": self._beat, "fire": self._fire, "claim": self._claim, "finish": self._finish}
+        self._lanes = {
+            "beat": self._beat, "fire": self._fire, "look": self._looking, "claim": self._claim, "finish": self._finish,
+        }  # fmt: skip
         self._lane_names = load_lanes(self.dialect)
         self._is_for_roles = False
         self._past = Failovers(lease)
@@ -202,8 +205,9 @@ class PostgresDatabase(Database):
             await connection.execute(self.queries["rebase_events"])
 
     async def close(self) -> None:
-        for part in (self._fire, self._claim, self._finish, self._submit, self._upkeep, self._beat, self._readers):
-            await part.close()
+        for lane in (*self._lanes.values(), self._submit, self._upkeep):
+            await lane.close()
+        await self._readers.close()
 
     async def _once_more(self, lane: Lane | Pool, statement: str, *args: Any) -> Sequence[Row]:
         """A statement for which twice is the same as once: repeated on a fresh connection if its own broke."""

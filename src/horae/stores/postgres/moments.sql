@@ -1,11 +1,11 @@
--- load_due [fire] --
+-- load_due [look] --
 -- One index range for all segments, because a scheduler owns a good share of them: one range for each would read a
 -- hundred times the limit. The lower bound keeps the scan clear of rows that fired long ago.
 SELECT next_at, trigger_id, version, segment, reserved FROM due
 WHERE (next_at, trigger_id) > ($2::bigint, $3::bigint) AND next_at < $4 AND segment = ANY($1::smallint[])
 ORDER BY next_at, trigger_id LIMIT $5;
 
--- load_definitions [fire] --
+-- load_definitions [look] --
 SELECT d.trigger_id, d.version, d.job_id,
   (SELECT ARRAY[j.triggers, j.kind, j.policy, j.owner, j.org::text, j.annotations,
      CASE WHEN j.policy LIKE '%"data.%' THEN j.spec END, j.followed::text] FROM jobs j WHERE j.id = d.job_id)

@@ -1,11 +1,11 @@
--- load_due [fire] --
+-- load_due [look] --
 -- Rows come as one JSON text: a row at a time would hand the interpreter lock back and forth.
 SELECT json_group_array(json_array(next_at, trigger_id, version, segment, reserved)) FROM (
   SELECT next_at, trigger_id, version, segment, reserved FROM due
   WHERE (next_at, trigger_id) > ($2, $3) AND next_at < $4 AND segment IN (SELECT value FROM json_each($1))
   ORDER BY next_at, trigger_id LIMIT $5);
 
--- load_definitions [fire] --
+-- load_definitions [look] --
 SELECT json_group_array(json_array(d.trigger_id, d.version, d.job_id, j.triggers, j.kind, j.policy, j.owner, j.org,
   j.annotations, CASE WHEN j.policy LIKE '%"data.%' THEN j.spec END, j.followed))
 FROM due d JOIN jobs j ON j.id = d.job_id WHERE d.trigger_id IN (SELECT value FROM json_each($1));
