@@ -1056,14 +1056,14 @@ async def test_a_moment_that_falls_due_while_rows_are_read_is_fired_before_they_
     monkeypatch.setattr(module, "QUIET", 0)
     job = await submitted(jobs, schedule="5s")
     await firing.refill()
-    clock.advance(4)
+    clock.advance(4.99)
     fired = asyncio.Event()
 
     async def note(_: object) -> None:
         fired.set()
 
     async def read_slowly(_: object) -> None:
-        clock.advance(1)
+        clock.advance(0.01)
         await asyncio.wait_for(fired.wait(), 30)
 
     probe.after("fire", note)

@@ -221,12 +221,8 @@ class Firing:
     async def _is_done_first(self, task: asyncio.Task[Any]) -> bool:
         """Return whether a task is done before the next moment is due."""
         seconds = (self._ahead.next_at(NEVER) - self.now()) / SECOND
-        if seconds <= 0:
-            return task.done()
-        alarm = asyncio.create_task(self._clock.sleep(min(seconds, LONGEST_READ)))
-        await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
-        alarm.cancel()
-        await asyncio.gather(alarm, return_exceptions=True)
+        if seconds > 0:
+            await asyncio.wait({task}, timeout=min(seconds, LONGEST_READ))
         return task.done()
 
     def _turn(self) -> Callable[[], Awaitable[None]]:
