@@ -47,12 +47,13 @@ function lead(row, spot) {
   row.querySelector("svg").append(mark);
 }
 
-// From the bar that one is at, or from the middle of the row, to the one before or after it.
+// From the bar that one is at to the one before or after it; at first to the one that is nearest to the middle there.
 function step(row, by) {
   const spots = spotsOf(row);
   const here = spots.findIndex(({ x }) => x === Number(row.dataset.at));
-  const first = spots.findIndex(({ x }) => x >= WIDTH / 2);
-  const to = spots[here >= 0 ? here + by : by > 0 ? first : first < 0 ? spots.length - 1 : first - 1];
+  const before = spots.findLast(({ x }) => x <= WIDTH / 2) ?? spots[0];
+  const after = spots.find(({ x }) => x >= WIDTH / 2) ?? spots.at(-1);
+  const to = here >= 0 ? spots[here + by] : by < 0 ? before : after;
   if (!to) return;
   lead(row, to);
   byId("spot").textContent = said(to);
