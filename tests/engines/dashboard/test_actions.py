@@ -221,7 +221,8 @@ def test_a_bar_of_the_timeline_leads_to_its_run_by_pointer_and_by_keys_and_witho
     assert row.get_attribute("title").startswith("succeeded, ")
     assert row.locator(".here").count() == 1
     page.mouse.move(box["x"] + 20, box["y"] + 10)
-    assert (row.get_attribute("href"), row.locator(".here").count()) == (whole, 0)
+    assert row.get_attribute("href").startswith(f"/runs?job={job['id']}&since=20")
+    assert row.locator(".here").count() == 0
     page.get_by_role("link", name="has bars", exact=True).focus()
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowLeft")
