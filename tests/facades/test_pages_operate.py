@@ -5,15 +5,19 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
+from horae.core.insight.arrivals import Window
 from horae.core.model import SECOND, Node, State
 from horae.core.time.moments import format_moment, parse_moment
 from horae.core.work.specs import parse_job
+from horae.service.insight import timelines
 from horae.service.jobs import glances
+from horae.testing import START, make_job
 from horae.web.pages import runs
 from horae.web.pages.filters import next_at
 from tests.facades.world import BOTH, TWICE, World
@@ -202,6 +206,15 @@ async def test_of_very_many_moments_the_first_are_told_and_the_others_are_a_band
     assert int(x) + int(width) == pytest.approx(500 + 660 / 1.44, abs=2), "no farther than the last of them"
     assert f'<path class="bar more" d="M{x} 4h{width}v12h-{width}z"/>' in text
     assert f'href="/jobs/{job_id}" data-spots' in text, "there is no run of it to be shown"
+
+
+async def test_a_trigger_that_cannot_be_read_here_takes_no_timeline_away() -> None:
+    """A newer release wrote it, beside one with more moments than are told."""
+    job = make_job(trigger_id=1, next_at=START, schedule={"every": "1m"})
+    newer = replace(job.triggers[0], id=2, schedule={"tide": "high"})
+    job = replace(job, triggers=(*job.triggers, newer))
+    window = Window(START, START + 600 * SECOND)
+    assert timelines._beyond(job, window) == (START, START + 540 * SECOND, 10)
 
 
 @BOTH

@@ -141,7 +141,6 @@ class Firing:
             self._plans.try_again()
         segments = sorted(self._terms)
         self._reading = (until - 1, NEVER)
-        self._taken_meanwhile.clear()
         try:
             if not sweep and len(self._ahead) > QUIET:
                 await self._look_back(segments)
@@ -149,6 +148,7 @@ class Firing:
             await self._read(segments, cursor, until)
         finally:
             self._reading = BEGINNING
+            self._taken_meanwhile.clear()
 
     async def _read(self, segments: list[int], cursor: tuple[Moment, int], until: Moment) -> None:
         while True:

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from horae.core.insight.arrivals import Window, series_of
+from horae.core.insight.arrivals import NOTHING, Series, Window, series_of
 from horae.core.insight.forecast import Forecast
 from horae.core.insight.items import Item
 from horae.core.insight.timeline import EXPECTED, Bar, Load, Mark, Sample, bar_of, busiest, load_of
-from horae.core.model import SECOND, Job, Moment, NodeState
+from horae.core.model import SECOND, Job, Moment, NodeState, Trigger
 from horae.core.time.schedule import canonical_text, compile_schedule
 from horae.errors import Error, Invalid
 from horae.service.insight.forecasting import MOST_ITEMS, Forecasting
@@ -176,11 +176,19 @@ def _later(schedule: dict[str, object], seed: int, created_at: Moment, after: Mo
 
 def _beyond(job: Job, window: Window) -> More:
     """Return how many moments of a job lie in a window that begins with one of them, and when the last of them is."""
-    ahead = [
-        series_of(canonical_text(it.schedule), it.next_at, window, seed=it.id, created_at=it.created_at)
+    stretches = [
+        one
         for it in job.triggers
         if it.enabled and it.next_at is not None
+        for one in _series(it, it.next_at, window).stretches
+        if one.times
     ]
-    stretches = [one for series in ahead for one in series.stretches if one.times]
     last = max((one.last for one in stretches), default=window.start)
     return More(window.start, last, sum(one.times for one in stretches))
+
+
+def _series(it: Trigger, next_at: Moment, window: Window) -> Series:
+    try:
+        return series_of(canonical_text(it.schedule), next_at, window, seed=it.id, created_at=it.created_at)
+    except Error:  # this release cannot read it
+        return NOTHING
