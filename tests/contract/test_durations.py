@@ -186,6 +186,32 @@ async def test_triggers_ahead_are_planned_with_what_was_learned(learning: Store,
     ]
 
 
+async def test_what_changes_while_triggers_are_read_is_told_of_as_it_was_or_not_at_all(
+    learning: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    """Their moments and their jobs are read at once, each for itself, and come in any order."""
+    due = clock.now() + SECOND
+    for job_id in (9, 3, 5):
+        await define(learning, job_id, trigger_id=job_id + 10, next_at=due, schedule=canonical({"every": f"{job_id}s"}))
+    read, jobs = learning.read, asyncio.Event()  # type: ignore[attr-defined]
+
+    async def jobs_first(statement: str, *args: object) -> object:
+        if "durations" not in statement:
+            found = await read(statement, *args)
+            jobs.set()
+            return found
+        await jobs.wait()
+        await learning.delete_job(3)
+        await define(learning, 4, trigger_id=11, next_at=due, schedule=canonical({"every": "4s"}))
+        return await read(statement, *args)
+
+    monkeypatch.setattr(learning, "read", jobs_first)
+    planned = await learning.load_planned(clock.now() + 50 * SECOND, 10)
+    assert sorted((it.trigger_id, it.next_at, it.job_id, it.schedule) for it in planned.rows()) == [
+        (15, due, 5, '{"every":"5s"}'), (19, due, 9, '{"every":"9s"}'),
+    ]  # fmt: skip
+
+
 async def test_jobs_that_follow_others_say_whom(store: Store):
     await define(store, 1)
     await define(store, 2, policy=Policy(after=(After("one", on="end", id=1),)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from horae.core.insight.baselines import Baseline, baseline_from, baseline_text
 from horae.core.insight.learning import EndedRun, Mark, mark_from
@@ -15,6 +16,7 @@ from horae.stores.database import Database, Steps
 from horae.stores.insight.schedules import read_schedules
 from horae.stores.rows import Row, encode, from_json
 
+PLANNED = "load_planned_moments", "load_planned_jobs"
 MARK = "durations"  # the name of the setting that says how far history was learned from
 
 
@@ -59,19 +61,24 @@ class DurationPart(Database):
 
     async def load_planned(self, before: Moment, most: int) -> Columns:
         # The most is written out: for any number, PostgreSQL plans for few rows, and looks up the duration of each.
-        [row] = await self.read(self.queries["load_planned"].replace("{most}", str(most)), before)
-        return await asyncio.to_thread(self._planned, row)  # of very many it takes long enough for others to wait
+        parts = [self.queries[name].replace("{most}", str(most)) for name in PLANNED]
+        [moments], [jobs] = await asyncio.gather(*(self.read(part, before) for part in parts))
+        return await asyncio.to_thread(self._planned, moments, jobs)  # of very many, others would have to wait for it
 
-    def _planned(self, row: Row) -> Columns:
-        """Return triggers; none that nobody here can read, or that its job no longer has."""
-        trigger_id, next_at, last_at, job_id, org, owner, kind, policy, texts, median, spread = row
+    def _planned(self, moments: Row, jobs: Row) -> Columns:
+        """Return triggers; none that nobody here can read, that its job no longer has, or that changed meanwhile so
+        that only one of both tells of it."""
+        trigger_id, org, owner, kind, policy, texts = jobs
         ids = self._column(trigger_id)
+        known, next_at, last_at, job_id, median, spread = _in_order(ids, [self._column(some) for some in moments])
         schedules, created_at = read_schedules(ids, texts or "")
-        columns = Columns._make([
-            ids, *map(self._column, (next_at, last_at, job_id, org)), *map(self._texts, (owner, kind, policy)),
-            schedules, created_at, *map(self._column, (median, spread)),
-        ])  # fmt: skip
-        return columns.where([bool(text) for text in schedules]) if "" in schedules else columns
+        columns = Columns(
+            ids, next_at, last_at, job_id, self._column(org), self._texts(owner), self._texts(kind),
+            self._texts(policy), schedules, created_at, median, spread,
+        )  # fmt: skip
+        if known is ids and "" not in schedules:
+            return columns
+        return columns.where([id_ == own and bool(text) for id_, own, text in zip(ids, known, schedules, strict=True)])
 
     async def load_followers(self, most: int) -> list[Follower]:
         found = [_follower(row) for row in await self._get("load_followers", most)]
@@ -80,6 +87,16 @@ class DurationPart(Database):
 
     async def count_queued(self) -> dict[str, int]:
         return {row[0]: row[1] for row in await self._get("count_queued")}
+
+
+def _in_order(ids: list[int], columns: list[list[Any]]) -> list[list[Any]]:
+    """Return columns in the order of these ids, which the first of them has too; nothing where it has not."""
+    known = columns[0]
+    if known == ids:
+        return [ids, *columns[1:]]
+    row_of = dict(zip(known, range(len(known)), strict=True))
+    rows = [row_of.get(id_, -1) for id_ in ids]
+    return [[*map([*column, None].__getitem__, rows)] for column in columns]
 
 
 def duration_row(job_id: int, baseline: Baseline) -> tuple[int, int | None, float | None, float, str]:
