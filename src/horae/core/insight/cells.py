@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, repeat
 from math import ceil
+from operator import not_
 from typing import NamedTuple
 
 from horae.core.insight.arrivals import HOUR, Series, Stretch, Window, clock_of, even_series, series_of
@@ -179,7 +180,7 @@ class Cells:
         self.window, self.grid, self.planned = window, Grid.of(window), planned
         self.profiles = Profiles(places, self.grid)
         self.durations = Durations(planned, followers)
-        self.unknown = sum(not median for median in planned.median)  # triggers and followers that never succeeded
+        self.unknown = sum(map(not_, planned.median))  # triggers and followers that never succeeded
         self.groups: list[Group] = []  # of triggers
         self._made: list[Group] = []  # of what comes of them: moments that depend on a run, and those of followers
         self._uses: dict[tuple[int, Expected], Use] = {}
@@ -213,15 +214,16 @@ class Cells:
 
     def _place(self) -> list[Cell]:
         """Put each trigger into its cell. Those that come after others come after them here too."""
-        it, rows = self.planned, range(len(self.planned.trigger_id))
+        it, size = self.planned, len(self.planned.trigger_id)
+        rows = range(size)
         when = _firsts(self._moment_keys(), rows)
         what = _firsts(zip(it.kind, it.policy, self._lengths(), self._spreads(), self._whose(), strict=False), rows)
         groups = {row: self._group(row) for row in dict.fromkeys(when)}
         uses = {row: self._use_of(row) for row in dict.fromkeys(what)}
-        keys = [one * len(rows) + other for one, other in zip(when, what, strict=True)]
+        keys = [one * size + other for one, other in zip(when, what, strict=True)]
         cells, later = dict[int, Cell](), list[tuple[int, Group, Use, int]]()
         for key, count in Counter(keys).items():
-            one, other = divmod(key, len(rows))
+            one, other = divmod(key, size)
             group, use = groups[one], uses[other]
             group.triggers += count
             if use.after:
