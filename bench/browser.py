@@ -21,12 +21,15 @@ PATIENCE = 30_000  # ms that anything may take
 TASK = "ThreadControllerImpl::RunTask"
 KEPT = ("JSHeapUsedSize", "Nodes", "JSEventListeners")
 
-# When the first and the largest part of a page stood there, since it was asked for.
+BARE = "/healthz"  # a line of plain text: what a first view costs a browser of a page that is nearly nothing
+
+# When a page was there, and when its first and its largest part stood there, since it was asked for.
 PAINTED = """() => new Promise((resolve) => {
   let largest = 0;
   new PerformanceObserver((list) => { for (const entry of list.getEntries()) largest = entry.startTime; })
     .observe({ type: "largest-contentful-paint", buffered: true });
   setTimeout(() => resolve({
+    answered: performance.getEntriesByType("navigation")[0].responseEnd,
     first: performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 0,
     largest,
   }), 100);
@@ -90,8 +93,8 @@ async def open_tab(browser: Any, port: int, looks: Sequence[Any] = ()) -> AsyncI
         await context.close()
 
 
-def _medians(found: Sequence[dict[str, float]], one: str, other: str) -> tuple[float, float]:
-    return round(median(it[one] for it in found), 1), round(median(it[other] for it in found), 1)
+def _medians(found: Sequence[dict[str, float]], *names: str) -> tuple[float, ...]:
+    return tuple(round(median(it[name] for it in found), 1) for name in names)
 
 
 def blocks(trace: bytes, apart: float) -> list[tuple[float, float]]:
@@ -138,22 +141,28 @@ async def looks_of(browser: Any, port: int) -> list[Any]:
 
 async def first_views(
     browser: Any, port: int, paths: dict[str, str], looks: Sequence[Any], times: int
-) -> dict[str, tuple[float, float]]:
-    """By name, ms until the first and the largest part of a page stood there, medians; nothing is cached."""
-    found = {}
+) -> tuple[dict[str, tuple[float, ...]], float]:
+    """By name, ms until a page was there, and until its first and its largest part stood there, medians; and the
+    largest of a bare page, which is opened before each. Nothing is cached."""
+    found, bare = {}, list[float]()
     for name, path in paths.items():
         seen = []
         for _ in range(times):
-            async with open_tab(browser, port, looks) as page:
-                await page.goto(path)
-                seen.append(await page.evaluate(PAINTED))
-        found[name] = _medians(seen, "first", "largest")
-    return found
+            bare.append((await _painted(browser, port, BARE, looks))["largest"])
+            seen.append(await _painted(browser, port, path, looks))
+        found[name] = _medians(seen, "answered", "first", "largest")
+    return found, median(bare)
+
+
+async def _painted(browser: Any, port: int, path: str, looks: Sequence[Any]) -> dict[str, float]:
+    async with open_tab(browser, port, looks) as page:
+        await page.goto(path)
+        return await page.evaluate(PAINTED)  # type: ignore[no-any-return]
 
 
 async def answers(
     browser: Any, port: int, deeds: dict[str, Deed], looks: Sequence[Any], times: int
-) -> dict[str, tuple[float, float]]:
+) -> dict[str, tuple[float, ...]]:
     """By name, ms that an input waited to be seen, and until what it was meant for stood there; medians."""
     from playwright.async_api import Error
 

@@ -92,10 +92,31 @@ async def test_a_job_that_fails_ever_again_does_not_hide_another(store: Store, c
     await put_ended(store, 3, 1, 1, at - HOUR, 0, State.FAILED)
     await put_ended(store, 2, 2, 2, at, 0, State.TIMED_OUT)
     await put_ended(store, 1, 3, 5000, at + 1, 1, State.FAILED)
-    glances = Glances(store)
-    assert await glances.failing(at, None) == [(1, 5000), (2, 2)]
-    assert await glances.failing(at - HOUR, 1) == [(1, 5000), (2, 2), (3, 1)]
-    assert await glances.failing(at, 7) == []
+    assert await failing(store, at) == ([5000, 2], 2)
+    assert await failing(store, at - HOUR, 1) == ([5000, 2, 1], 3)
+    assert await failing(store, at - HOUR, shown=1) == ([5000], 3)
+    assert await failing(store, at - HOUR, most=2) == ([5000, 2], 2)
+    assert await failing(store, at, 7) == ([], 0)
+
+
+async def test_a_job_that_was_done_or_cancelled_since_it_failed_is_not_failing(store: Store, clock: FakeClock):
+    await keep(store, *(make_job(id_) for id_ in range(1, 7)))
+    at = clock.now() - HOUR
+    since = [State.SUCCEEDED, State.CANCELLED, State.SKIPPED, State.COALESCED, State.TIMED_OUT]
+    for job_id, state in enumerate(since, 1):
+        await put_ended(store, job_id, job_id, job_id, at, 0, State.FAILED)
+        await put_ended(store, job_id, job_id + 10, job_id + 10, at + 1, 0, state)
+    await put_ended(store, 6, 6, 6, at, 0, State.FAILED)
+    assert await failing(store, at) == ([15, 6, 4, 3], 4)
+    await store.delete_job(6)
+    assert await failing(store, at) == ([15, 4, 3], 3)
+
+
+async def failing(
+    store: Store, since: Moment, org: int | None = None, *, shown: int = 9, most: int = 9
+) -> tuple[list[int], int]:
+    runs, number = await Glances(store).failing(since, org, shown, most)
+    return [run.id for run in runs], number
 
 
 async def test_of_few_runs_each_counts_in_the_part_in_which_it_ended(store: Store, clock: FakeClock):

@@ -68,3 +68,6 @@ class Definitions(Protocol):
         """Triggers of jobs that are not deleted, by id."""
 
     async def get_trigger(self, trigger_id: int) -> Trigger | None: ...
+
+    async def load_triggers(self, trigger_ids: Sequence[int]) -> list[Trigger]:
+        """These triggers, in this order; those of deleted jobs, and what does not exist, are left out."""

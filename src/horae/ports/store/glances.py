@@ -64,6 +64,7 @@ class Glances(Protocol):
     async def count_held(self, before: Moment, org: int | None, most: int) -> list[Held]:
         """Count blocked runs by reason, of up to so many; tasks are not among them."""
 
-    async def find_failing(self, first_id: int, org: int | None, most: int) -> list[tuple[int, int]]:
-        """Return the jobs of the newest runs that failed or timed out, from an id on, each with its newest, the newest
-        first: so many runs of each end are looked at; tasks are not among them."""
+    async def find_failing(self, first_id: int, org: int | None, looked_at: int, most: int) -> list[int]:
+        """Return the newest runs of jobs, from an id on, that failed or timed out, the newest first: of jobs that are
+        not deleted, and of which no run has succeeded or been cancelled since. So many runs of each bad end are looked
+        at; tasks are not among them."""

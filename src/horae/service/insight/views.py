@@ -389,8 +389,7 @@ class Insight:
         looked_at = SHOWN_DUE if org is None else LOOKED_AT_DUE
         rows = await self._store.load_due(range(SEGMENTS), (-1, 0), NEVER, looked_at)
         own = await self._of_org(org, [row.trigger_id for row in rows])
-        found = await asyncio.gather(*(self._store.get_trigger(id_) for id_ in own[:SHOWN_DUE]))
-        return [one for one in found if one is not None]
+        return await self._store.load_triggers(own[:SHOWN_DUE])
 
     async def _of_org(self, org: int | None, trigger_ids: Sequence[int]) -> Sequence[int]:
         """Return those that belong to an organisation, in their order."""

@@ -31,7 +31,8 @@ MOST_FIRST = 20_000  # days whose first run is known
 PART_PIECES, PART_PIECE = 3, 25  # of each part of a time: so many pieces with so many ids each
 MOST_LATE = 1_000  # runs that are counted
 MOST_HELD = 50_000  # blocked runs that are looked at
-MOST_FAILURES = 10_000  # of each bad end, that are looked at
+FEW_FAILURES = 1000  # of each bad end, that are looked at first; and if these are not of enough jobs,
+MOST_FAILURES = 10_000
 
 
 class GlancesStore(GlanceStore, Runs, StoreClock, Protocol):
@@ -109,11 +110,14 @@ class Glances:
         found = await self._store.count_held(before, org, MOST_HELD)
         return found, sum(one.looked for one in found) >= MOST_HELD
 
-    async def failing(self, since: Moment, org: int | None) -> list[tuple[int, int]]:
-        """Return jobs of which a run failed since a moment, each with the newest of these, the newest first. A job
-        that fails ever again is one of them, and does not hide others."""
+    async def failing(self, since: Moment, org: int | None, shown: int, most: int) -> tuple[Sequence[Run], int]:
+        """Return the newest runs that failed since a moment and were the last of their jobs, and of how many jobs there
+        are some, up to so many. A job that fails ever again does not hide others."""
         (first,) = await self._store.find_made_since([since])
-        return await self._store.find_failing(first, org, MOST_FAILURES)
+        found = await self._store.find_failing(first, org, FEW_FAILURES, most)
+        if len(found) < most:
+            found = await self._store.find_failing(first, org, MOST_FAILURES, most)
+        return sorted(await self._store.load_runs(found[:shown]), key=lambda run: -run.id), len(found)
 
     async def made_since(self, moments: Sequence[Moment]) -> list[int]:
         """Return about how many runs were made since each of these, and have ended."""

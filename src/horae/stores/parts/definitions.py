@@ -41,8 +41,12 @@ class DefinitionPart(Database):
         return await self._get("due_of", self._list(trigger_ids))
 
     async def get_trigger(self, trigger_id: int) -> Trigger | None:
-        rows = await self._get("get_trigger", trigger_id)
-        return trigger_of(rows[0]) if rows else None
+        found = await self.load_triggers([trigger_id])
+        return found[0] if found else None
+
+    async def load_triggers(self, trigger_ids: Sequence[int]) -> list[Trigger]:
+        rows = {row[0]: row for row in await self._get("load_triggers", self._list(trigger_ids))}
+        return [trigger_of(rows[id_]) for id_ in trigger_ids if id_ in rows]
 
     async def next_org(self, after: int) -> int | None:
         found: int | None = (await self._get("next_org", after))[0][0]

@@ -71,8 +71,8 @@ class GlancePart(Database):
         rows = await self._get("count_held", before, org, most)
         return [Held(reason, looked, int(number), *first) for reason, looked, number, *first in rows]
 
-    async def find_failing(self, first_id: int, org: int | None, most: int) -> list[tuple[int, int]]:
-        return [(job_id, run_id) for job_id, run_id in await self._get("find_failing", first_id, org, most)]
+    async def find_failing(self, first_id: int, org: int | None, looked_at: int, most: int) -> list[int]:
+        return [row[0] for row in await self._get("find_failing", first_id, org, looked_at, most)]
 
 
 def _marks(rows: Sequence[Row]) -> list[Mark]:

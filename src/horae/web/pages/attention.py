@@ -8,15 +8,14 @@ from typing import NamedTuple
 
 from horae.core.insight.shortages import Shortage
 from horae.core.members import is_for
-from horae.core.model import SECOND, Job, Moment, NodeState, State
+from horae.core.model import SECOND, Job, Moment, NodeState
 from horae.service import Services
 from horae.service.jobs.signals import approval_of
 from horae.web import render
 from horae.web.pages.words import because, count, day, plain
 
-FAILED = (State.FAILED, State.TIMED_OUT)
 LOOK_BACK = 7 * 86_400 * SECOND  # for failures
-LOOKED_AT = 500  # jobs of which a run failed
+MOST_FAILING = 100  # jobs that are counted
 LATE = 60 * SECOND  # a run that nobody has begun
 LONG = 3600 * SECOND  # a run that waits for something
 MEANT_TO_WAIT = ("later", "signal", "snoozed", "children")
@@ -52,19 +51,17 @@ class Attention:
 
     async def _failing(self, org: int | None, now: Moment) -> list[Item]:
         """Jobs whose latest run failed: those that have recovered need nobody."""
-        found = (await self._jobs.glances.failing(now - LOOK_BACK, org))[:LOOKED_AT]
-        standing = await self._jobs.standing([job_id for job_id, _ in found])
-        bad = [one.ended for one in standing.values() if one.ended is not None and one.ended.state in FAILED]
-        jobs = {job.id: job for job in await self._jobs.get_many([run.job_id for run in bad])}
-        bad = [run for run in bad if run.job_id in jobs and jobs[run.job_id].deleted_at is None]
+        bad, number = await self._jobs.glances.failing(now - LOOK_BACK, org, SHOWN, MOST_FAILING)
+        names = await self._insight.job_names(run.job_id for run in bad)
         items = [
-            Item("bad", jobs[run.job_id].name, run.message or because(run.reason) or plain(run.state.word),
+            Item("bad", names.get(run.job_id, str(run.job_id)),
+                 run.message or because(run.reason) or plain(run.state.word),
                  f"/runs/{run.id}", render.when(run.finished_at), run.job_id)
-            for run in sorted(bad, key=lambda each: -each.id)
+            for run in bad
         ]  # fmt: skip
-        more = len(items) - SHOWN
-        many = f"{more}{'+' if len(found) == LOOKED_AT else ''} more jobs failed last"
-        return items[:SHOWN] + ([Item("bad", many, "", "/jobs?state=failing")] if more > 0 else [])
+        more = number - SHOWN
+        many = f"{more}{'+' if number == MOST_FAILING else ''} more jobs failed last"
+        return items + ([Item("bad", many, "", "/jobs?state=failing")] if more > 0 else [])
 
     async def _late(self, org: int | None, now: Moment) -> list[Item]:
         before = (now - LATE) // STEP * STEP
