@@ -254,8 +254,7 @@ async def test_work_for_a_job_that_is_not_there_is_kept_as_refused_and_stops_nob
 async def test_work_for_a_paused_job_waits_until_it_is_resumed(
     store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox, clock: FakeClock
 ):
-    job = await store.find_key(1, "local", "report")
-    assert job is not None
+    [job] = await store.find_keys(1, "local", ["report"])
     await store.save_job(paused := changed(job, paused=True), 1)
     await horae.enqueue(caller, "report", {"a": 1})
     await drain(inbox)

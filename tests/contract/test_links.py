@@ -20,7 +20,7 @@ from horae import wire
 from horae.app.machine import SystemClock, end_task
 from horae.app.roles import persist
 from horae.core.definitions import Submission
-from horae.core.model import ConcurrencyLimit, Job, Node, Overlap, Phase, Policy, Source, State, Token
+from horae.core.model import SECOND, ConcurrencyLimit, Job, Node, Overlap, Phase, Policy, Source, State, Token
 from horae.core.runs.holdings import holding_of
 from horae.core.runs.orders import Assignment, Result
 from horae.core.signs import Terms
@@ -1207,11 +1207,19 @@ async def test_what_lies_with_another_server_is_fetched_from_it(near: Side, tmp_
             running = await insight.read_log(run_id, attempt=None, offset=4, limit=100)
             await remote.link.finish([done(run_id, output=ref)])
             ended = await insight.read_log(run_id, attempt=None, offset=0, limit=3)
+            number, [piece] = await insight.log_times(run_id, None, 4, 100)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(wire, "LIST_PIECES", "/horae.v1.Outputs/NotYet")
+                assert await insight.log_times(run_id, None, 0, 100) == (1, []), "an older server does not know"
         stranger = GrpcPeers("a guess")
         with pytest.raises(Unavailable, match="only servers of this cluster"):
             await stranger.read_output(replace(a_node("s1"), grpc=address), ref, 0, 1)
+        with pytest.raises(Unavailable, match="only servers of this cluster"):
+            await stranger.list_pieces(replace(a_node("s1"), grpc=address), ref, 0, 1)
         await stranger.close()
     assert (running.data, ended.data) == (b"away", b"far")
+    assert (number, piece.offset) == (1, 0)
+    assert piece.at > 1_700_000_000 * SECOND, "by the clock of the disk"
 
     with pytest.raises(Unavailable, match="lies with the node s1, which does not answer"):
         await insight.read_log(run_id, attempt=None, offset=0, limit=3)

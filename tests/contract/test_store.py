@@ -89,7 +89,7 @@ async def test_a_submitted_job_reads_back_as_it_was(store: Store):
     await submit(store, job)
 
     assert await store.get_job(7) == job
-    assert await store.find_key(1, "local", "k") == job
+    assert await store.find_keys(1, "local", ["k"]) == [job]
     assert await store.get_trigger(70) == job.triggers[0]
 
 
@@ -140,8 +140,7 @@ async def test_a_deleted_jobs_key_is_free_again(store: Store):
 
     await submit(store, make_job(2, key="k"))
 
-    found = await store.find_key(1, "local", "k")
-    assert found is not None
+    [found] = await store.find_keys(1, "local", ["k"])
     assert found.id == 2
 
 

@@ -524,7 +524,7 @@ async def test_S02_what_is_for_agents_and_servers_is_for_nobody_else(port: int, 
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         for who, text in people.items():
             metadata = () if text is None else (("authorization", f"Bearer {text}"),)
-            for path in (wire.READ_OUTPUT, wire.LIST_HANDLERS):
+            for path in (wire.READ_OUTPUT, wire.LIST_PIECES, wire.LIST_HANDLERS):
                 status = await status_of(channel.unary_unary(path)(b"", metadata=metadata))
                 assert status is grpc.StatusCode.PERMISSION_DENIED, (who, path, status)
                 walked += 1
@@ -536,7 +536,7 @@ async def test_S02_what_is_for_agents_and_servers_is_for_nobody_else(port: int, 
             else:
                 assert status in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED), (who, status)
             walked += 1
-    assert walked == 3 * len(people) == 3 * 22
+    assert walked == 4 * len(people) == 4 * 22
 
 
 async def test_F47_a_stranger_finds_and_changes_nothing_over_grpc(port: int, world: World, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from horae import wire
 from horae.core.model import Node
 from horae.core.work.catalogues import HandlerList
 from horae.errors import Invalid, NotFound, Unavailable
+from horae.ports.outputs import Written
 
 ASK_SECONDS = 10.0
 HANDLERS_SECONDS = 2.0
@@ -28,17 +29,30 @@ class GrpcPeers:
 
         from horae.wire.generated import outputs_pb2 as pb
 
-        asked = pb.ReadOutput(ref=ref, offset=offset, limit=limit)
-        call = self._channel(node.grpc).unary_unary(
-            wire.READ_OUTPUT, request_serializer=None, response_deserializer=pb.OutputBytes.FromString
-        )
         try:
-            answer = await call(
-                asked.SerializeToString(), timeout=ASK_SECONDS, metadata=((wire.SECRET_HEADER, self._secret),)
-            )
+            answer = await self._ask(node, wire.READ_OUTPUT, pb.ReadOutput(ref=ref, offset=offset, limit=limit))
         except grpc.aio.AioRpcError as error:
             raise _translated(node, error) from error
-        return bytes(answer.data)
+        return bytes(pb.OutputBytes.FromString(answer).data)
+
+    async def list_pieces(self, node: Node, ref: str, offset: int, limit: int) -> list[Written]:
+        import grpc
+
+        from horae.wire.generated import outputs_pb2 as pb
+
+        try:
+            answer = await self._ask(node, wire.LIST_PIECES, pb.ListPieces(ref=ref, offset=offset, limit=limit))
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return []
+            raise _translated(node, error) from error
+        return [Written(piece.offset, piece.at) for piece in pb.Pieces.FromString(answer).pieces]
+
+    async def _ask(self, node: Node, path: str, question: Any) -> bytes:
+        call = self._channel(node.grpc).unary_unary(path)
+        metadata = ((wire.SECRET_HEADER, self._secret),)
+        answer: bytes = await call(question.SerializeToString(), timeout=ASK_SECONDS, metadata=metadata)
+        return answer
 
     async def list_handlers(self, server: Node, node: str) -> HandlerList | None:
         import grpc

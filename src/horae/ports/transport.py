@@ -18,6 +18,7 @@ from horae.core.runs.holdings import Fenced, Holding
 from horae.core.runs.orders import Assignment, Queued, Result
 from horae.core.signs import Beat, Terms
 from horae.core.work.catalogues import HandlerList
+from horae.ports.outputs import Written
 
 
 class Watch(Protocol):
@@ -137,7 +138,10 @@ class Peers(Protocol):
     """The other servers of the cluster."""
 
     async def read_output(self, node: Node, ref: str, offset: int, limit: int) -> bytes:
-        """As Files.read, of another node. Unavailable names it when it does not answer."""
+        """As OutputReader.read, of another node. Unavailable names it when it does not answer."""
+
+    async def list_pieces(self, node: Node, ref: str, offset: int, limit: int) -> list[Written]:
+        """As OutputReader.written, of another node; none of one that is older than the question."""
 
     async def list_handlers(self, server: Node, node: str) -> HandlerList | None:
         """Ask a server for its own handlers, or for those of an agent that comes in through it. None when it cannot

@@ -102,8 +102,11 @@ class RpcServer:
         return port
 
     def _handlers(self) -> tuple[Any, ...]:
-        read: Any = grpc.unary_unary_rpc_method_handler(self._outputs.read)
-        handlers = [grpc.method_handlers_generic_handler(_service(wire.READ_OUTPUT), {"Read": read})]
+        outputs: dict[str, Any] = {
+            _method(wire.READ_OUTPUT): grpc.unary_unary_rpc_method_handler(self._outputs.read),
+            _method(wire.LIST_PIECES): grpc.unary_unary_rpc_method_handler(self._outputs.list_pieces),
+        }
+        handlers = [grpc.method_handlers_generic_handler(_service(wire.READ_OUTPUT), outputs)]
         if self._catalogues is not None:
             listed: Any = grpc.unary_unary_rpc_method_handler(self._catalogues.list)
             handlers.append(grpc.method_handlers_generic_handler(_service(wire.LIST_HANDLERS), {"List": listed}))
@@ -163,5 +166,9 @@ def _listen(server: Any, address: str, certificate: Certificate | None) -> int:
     return int(server.add_secure_port(address, credentials))
 
 
-def _service(method: str) -> str:
-    return method.split("/")[1]
+def _service(path: str) -> str:
+    return path.split("/")[1]
+
+
+def _method(path: str) -> str:
+    return path.split("/")[2]

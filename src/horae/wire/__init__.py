@@ -10,6 +10,7 @@ PROTOCOL = 2  # the newest this code speaks: agents say under which fences they 
 OLDEST_PROTOCOL = 1  # and the oldest: always one less
 CONNECT = "/horae.v1.AgentLink/Connect"
 READ_OUTPUT = "/horae.v1.Outputs/Read"
+LIST_PIECES = "/horae.v1.Outputs/List"
 LIST_HANDLERS = "/horae.v1.Handlers/List"
 
 MAX_MESSAGE = 4 << 20  # bytes; larger ones end the stream

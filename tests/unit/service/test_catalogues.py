@@ -11,6 +11,7 @@ import pytest
 from horae.core.model import Node, NodeState
 from horae.core.work.catalogues import HandlerFact, HandlerList, Told
 from horae.errors import Invalid, Unavailable
+from horae.ports.outputs import Written
 from horae.queues.local import LocalQueue
 from horae.service.cluster.catalogues import Catalogues
 from horae.service.local_node import LocalNode
@@ -48,6 +49,9 @@ class Cluster:
         return answer
 
     async def read_output(self, node: Node, ref: str, offset: int, limit: int) -> bytes:
+        raise NotImplementedError
+
+    async def list_pieces(self, node: Node, ref: str, offset: int, limit: int) -> list[Written]:
         raise NotImplementedError
 
     async def close(self) -> None: ...

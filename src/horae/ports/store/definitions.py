@@ -42,11 +42,8 @@ class Definitions(Protocol):
     async def get_job(self, job_id: int) -> Job | None:
         """Deleted ones too (deleted_at says so). Triggers come with next_at and last_at."""
 
-    async def find_key(self, org: int, owner: str, key: str) -> Job | None:
-        """Return the live job with this key."""
-
     async def find_keys(self, org: int, owner: str, keys: Sequence[str]) -> list[Job]:
-        """As find_key, of many, in any order."""
+        """Return the live jobs with these keys, in any order."""
 
     async def list_jobs(self, where: JobFilter, cursor: str | None, limit: int) -> Page:
         """Jobs that are not deleted, newest first."""

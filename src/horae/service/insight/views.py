@@ -175,12 +175,11 @@ class Insight:
 
     async def log_times(self, run_id: int, attempt: int | None, offset: int, limit: int) -> tuple[int, list[Written]]:
         """Return an attempt (the latest, unless named) and when pieces of its log were stored, from the one that holds
-        a byte on. Of what lies with another node that is not known here; what lies here does so whatever this node was
-        called when it was written."""
+        a byte on."""
         number, refs = await self._parts(await self._run(run_id), attempt)
         found, begin = list[Written](), 0
         for ref in refs:
-            pieces = await self._files.written(ref.rpartition(":")[2], max(0, offset - begin), limit - len(found))
+            pieces = await self._written(ref, max(0, offset - begin), limit - len(found))
             found += [Written(begin + one.offset, one.at) for one in pieces]
             if ref is refs[-1] or len(found) >= limit:
                 break
@@ -263,8 +262,8 @@ class Insight:
         place, found, name = ref.rpartition(":")
         if not found or place == self.node or self._files.is_shared:
             return await self._files.read(name, offset, limit)
-        node = await self._node(place)
-        if node is not None and node.state != NodeState.GONE and node.grpc and self._peers is not None:
+        node = await self._asked(place)
+        if node is not None and self._peers is not None:
             return await self._peers.read_output(node, name, offset, limit)
         if await self._files.size(name):  # this node under an earlier name
             return await self._files.read(name, offset, limit)
@@ -272,6 +271,21 @@ class Insight:
             f"this output lies with the node {place}, which is gone",
             hint=f"start {place} again with its data directory, then ask again",
         )
+
+    async def _written(self, ref: str, offset: int, limit: int) -> list[Written]:
+        """Return when pieces of one part of a log were stored. What lies here does so
+        whatever this node was called when it was written."""
+        place, found, name = ref.rpartition(":")
+        is_here = not found or place == self.node or self._files.is_shared
+        node = None if is_here else await self._asked(place)
+        if node is None or self._peers is None:
+            return await self._files.written(name, offset, limit)
+        return await self._peers.list_pieces(node, name, offset, limit)
+
+    async def _asked(self, name: str) -> Node | None:
+        """Return a node that can be asked for what lies with it."""
+        node = await self._node(name)
+        return node if node is not None and node.state != NodeState.GONE and node.grpc else None
 
     async def _node(self, name: str) -> Node | None:
         return next((node for node in await self._store.list_nodes() if node.name == name), None)

@@ -174,9 +174,9 @@ class Changes:
         raise Conflict(f"job {job_id} is being changed by somebody else; try again")
 
     async def _refuse_taken(self, job: Job) -> None:
-        other = await self._store.find_key(job.org, job.owner, job.key or "")
-        if other is not None and other.id != job.id:
-            raise Conflict(f"job {other.id} has the key '{job.key}' already", code="E_KEY_TAKEN")
+        for other in await self._store.find_keys(job.org, job.owner, [job.key or ""]):
+            if other.id != job.id:
+                raise Conflict(f"job {other.id} has the key '{job.key}' already", code="E_KEY_TAKEN")
 
     def announce_due(self, jobs: Sequence[Job], now: Moment) -> None:
         """Wake schedulers if one of these jobs is due soon, and whoever judges those that come after others."""

@@ -17,9 +17,6 @@ class DefinitionPart(Database):
     async def get_job(self, job_id: int) -> Job | None:
         return await self._job(await self._get("get_job", job_id))
 
-    async def find_key(self, org: int, owner: str, key: str) -> Job | None:
-        return await self._job(await self._get("find_key", org, owner, key))
-
     async def find_keys(self, org: int, owner: str, keys: Sequence[str]) -> list[Job]:
         return await self._with_triggers(await self._get("find_keys", self._list(keys), org, owner))
 

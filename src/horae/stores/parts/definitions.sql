@@ -2,11 +2,8 @@
 -- Deleted ones too.
 SELECT {job_columns} FROM jobs WHERE id = $1;
 
--- find_key --
--- The live job with a key.
-SELECT {job_columns} FROM jobs WHERE org = $1 AND owner = $2 AND key = $3 AND deleted_at IS NULL;
-
 -- find_keys --
+-- The live jobs with these keys.
 SELECT {job_columns} FROM jobs WHERE key IN {names} AND org = $2 AND owner = $3 AND deleted_at IS NULL;
 
 -- next_org --

@@ -35,18 +35,3 @@ FROM (
   SELECT id, job_id, reason, created_at FROM live WHERE state = {blocked} AND job_id > 0 AND parent_id IS NULL LIMIT $3) AS l
 WHERE CAST($2 AS integer) IS NULL OR (SELECT j.org FROM jobs j WHERE j.id = l.job_id) = $2
 GROUP BY reason ORDER BY reason;
-
--- find_failing --
--- Of each bad end the newest, by state and id together: told by id alone, PostgreSQL goes through whatever has ended. Of
--- their jobs those that were neither done nor cancelled since.
-SELECT id FROM (
-  SELECT job_id, max(id) AS id FROM (
-    SELECT * FROM (SELECT job_id, id FROM history WHERE state > {succeeded} AND (state, id) >= ({failed}, $1)
-      AND state <= {failed} AND parent_id IS NULL ORDER BY state DESC, id DESC LIMIT $3) AS s0
-    UNION ALL SELECT * FROM (SELECT job_id, id FROM history WHERE state > {succeeded} AND (state, id) >= ({timed_out}, $1)
-      AND state <= {timed_out} AND parent_id IS NULL ORDER BY state DESC, id DESC LIMIT $3) AS s1) AS ends
-  GROUP BY job_id ORDER BY 2 DESC) AS bad
-WHERE (SELECT j.id FROM jobs j WHERE j.id = bad.job_id AND j.deleted_at IS NULL AND (CAST($2 AS integer) IS NULL OR j.org = $2)) IS NOT NULL
-  AND coalesce((SELECT max(h.id) FROM history h WHERE h.job_id = bad.job_id AND h.state = {succeeded} AND h.parent_id IS NULL), 0) < id
-  AND coalesce((SELECT max(h.id) FROM history h WHERE h.job_id = bad.job_id AND h.state = {cancelled} AND h.parent_id IS NULL), 0) < id
-ORDER BY id DESC LIMIT $4;

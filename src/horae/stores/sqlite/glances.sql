@@ -40,3 +40,17 @@ SELECT h.id, h.job_id, h.state, h.due_at, h.started_at, h.finished_at FROM {ids}
   ORDER BY id DESC LIMIT $4)
 UNION ALL SELECT id, job_id, state, due_at, started_at, NULL FROM live WHERE gate IN {ids} AND parent_id IS NULL
 UNION ALL SELECT id, job_id, state, due_at, started_at, NULL FROM live WHERE gate IS NULL AND job_id IN {ids} AND parent_id IS NULL;
+
+-- find_failing --
+-- Of each bad end the newest, which an index has; of their jobs those that were neither done nor cancelled since.
+SELECT id FROM (
+  SELECT job_id, max(id) AS id FROM (
+    SELECT * FROM (SELECT job_id, id FROM history WHERE state > {succeeded} AND state = {failed} AND id >= $1
+      AND parent_id IS NULL ORDER BY id DESC LIMIT $3) AS s0
+    UNION ALL SELECT * FROM (SELECT job_id, id FROM history WHERE state > {succeeded} AND state = {timed_out} AND id >= $1
+      AND parent_id IS NULL ORDER BY id DESC LIMIT $3) AS s1) AS ends
+  GROUP BY job_id ORDER BY 2 DESC) AS bad
+WHERE (SELECT j.id FROM jobs j WHERE j.id = bad.job_id AND j.deleted_at IS NULL AND (CAST($2 AS integer) IS NULL OR j.org = $2)) IS NOT NULL
+  AND coalesce((SELECT max(h.id) FROM history h WHERE h.job_id = bad.job_id AND h.state = {succeeded} AND h.parent_id IS NULL), 0) < id
+  AND coalesce((SELECT max(h.id) FROM history h WHERE h.job_id = bad.job_id AND h.state = {cancelled} AND h.parent_id IS NULL), 0) < id
+ORDER BY id DESC LIMIT $4;

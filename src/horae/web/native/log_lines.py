@@ -83,7 +83,7 @@ class LogLines:
         return http.reply(200, views.LogMatches(attempt, lines, found.next_offset, found.next_line, found.is_end))
 
     async def times(self, request: http.Request) -> http.Answer:
-        """Of what lies on the disk of another node there are none. To go on, ask with the offset of the last one."""
+        """To go on, ask with the offset of the last one."""
         args = request.args
         attempt, found = await self._insight.log_times(
             request.path_id("run_id"), args["attempt"], args["offset"], args["limit"]

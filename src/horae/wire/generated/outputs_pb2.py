@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"horae/wire/generated/outputs.proto\x12\x08horae.v1\"8\n\nReadOutput\x12\x0b\n\x03ref\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\r\n\x05limit\x18\x03 \x01(\x03\"\x1b\n\x0bOutputBytes\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32>\n\x07Outputs\x12\x33\n\x04Read\x12\x14.horae.v1.ReadOutput\x1a\x15.horae.v1.OutputBytesb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"horae/wire/generated/outputs.proto\x12\x08horae.v1\"8\n\nReadOutput\x12\x0b\n\x03ref\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\r\n\x05limit\x18\x03 \x01(\x03\"\x1b\n\x0bOutputBytes\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"8\n\nListPieces\x12\x0b\n\x03ref\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\r\n\x05limit\x18\x03 \x01(\x03\")\n\x06Pieces\x12\x1f\n\x06pieces\x18\x01 \x03(\x0b\x32\x0f.horae.v1.Piece\"#\n\x05Piece\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\n\n\x02\x61t\x18\x02 \x01(\x03\x32n\n\x07Outputs\x12\x33\n\x04Read\x12\x14.horae.v1.ReadOutput\x1a\x15.horae.v1.OutputBytes\x12.\n\x04List\x12\x14.horae.v1.ListPieces\x1a\x10.horae.v1.Piecesb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READOUTPUT']._serialized_end=104
   _globals['_OUTPUTBYTES']._serialized_start=106
   _globals['_OUTPUTBYTES']._serialized_end=133
-  _globals['_OUTPUTS']._serialized_start=135
-  _globals['_OUTPUTS']._serialized_end=197
+  _globals['_LISTPIECES']._serialized_start=135
+  _globals['_LISTPIECES']._serialized_end=191
+  _globals['_PIECES']._serialized_start=193
+  _globals['_PIECES']._serialized_end=234
+  _globals['_PIECE']._serialized_start=236
+  _globals['_PIECE']._serialized_end=271
+  _globals['_OUTPUTS']._serialized_start=273
+  _globals['_OUTPUTS']._serialized_end=383
 # @@protoc_insertion_point(module_scope)
