@@ -273,8 +273,8 @@ class Insight:
         )
 
     async def _written(self, ref: str, offset: int, limit: int) -> list[Written]:
-        """Return when pieces of one part of a log were stored. What lies here does so
-        whatever this node was called when it was written."""
+        """Return when pieces of one part of a log were stored. What lies here does so whatever this node was called
+        then."""
         place, found, name = ref.rpartition(":")
         is_here = not found or place == self.node or self._files.is_shared
         node = None if is_here else await self._asked(place)
