@@ -15,8 +15,8 @@ from .server import Server
 
 pytestmark = pytest.mark.slow
 
-DOCUMENTED = 12  # in docs/howto/use-postgres.md
-LANES = 7  # firing, claims, results, submits, beats, upkeep, hints
+DOCUMENTED = 13  # in docs/howto/use-postgres.md
+LANES = 8  # firing, looking ahead, claims, results, submits, beats, upkeep, hints
 
 
 class Watcher(threading.Thread):

@@ -259,6 +259,7 @@ class Contained:
         self._held_end = held_end
         self._limits = limits if limits.pids else replace(limits, pids=PIDS)
         self._told: asyncio.Task[bool] | None = None  # to end; whether it was still there to be told
+        self._is_over = False  # and removed, or soon
         self._end = asyncio.create_task(self._await_end())
 
     def input(self) -> int:
@@ -267,8 +268,14 @@ class Contained:
 
     async def find_pid(self) -> int:
         """Return the container's first process, as a process of this machine; 0 when it has ended."""
-        while not self._end.done():
-            if pid := await self._pid():
+        while not self._is_over:
+            try:
+                pid = await self._pid()
+            except Error:
+                if self._is_over:
+                    break  # it was removed while it was asked for
+                raise
+            if pid:
                 if not group_of(pid, self._container.id).directories:
                     raise Invalid("the network needs a Docker daemon on the machine of the agent", code="E_NETWORK")
                 return pid
@@ -308,6 +315,7 @@ class Contained:
         except (DockerError, OSError) as error:
             return Exit(-9, f"the container was lost: {error}", Reason.LOST)
         finally:
+            self._is_over = True
             await _remove(self._container)
         exceeded = exceeded or (Reason.OOM if state.get("OOMKilled") else "")
         if exceeded and not seen.message:
