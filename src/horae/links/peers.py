@@ -48,29 +48,26 @@ class GrpcPeers:
             raise _translated(node, error) from error
         return [Written(piece.offset, piece.at) for piece in pb.Pieces.FromString(answer).pieces]
 
-    async def _ask(self, node: Node, path: str, question: Any) -> bytes:
-        call = self._channel(node.grpc).unary_unary(path)
-        metadata = ((wire.SECRET_HEADER, self._secret),)
-        answer: bytes = await call(question.SerializeToString(), timeout=ASK_SECONDS, metadata=metadata)
-        return answer
-
     async def list_handlers(self, server: Node, node: str) -> HandlerList | None:
         import grpc
 
         from horae.wire.generated import handlers_pb2 as pb
         from horae.wire.handlers import read_handlers
 
-        call = self._channel(server.grpc).unary_unary(
-            wire.LIST_HANDLERS, request_serializer=None, response_deserializer=pb.HandlerList.FromString
-        )
-        asked, metadata = pb.ListHandlers(node=node), ((wire.SECRET_HEADER, self._secret),)
         try:
-            told = await call(asked.SerializeToString(), timeout=HANDLERS_SECONDS, metadata=metadata)
+            answer = await self._ask(server, wire.LIST_HANDLERS, pb.ListHandlers(node=node), HANDLERS_SECONDS)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 return None
             raise Unavailable(error.details() or error.code().name) from error
+        told = pb.HandlerList.FromString(answer)
         return None if told.unknown else read_handlers(told)
+
+    async def _ask(self, node: Node, path: str, question: Any, seconds: float = ASK_SECONDS) -> bytes:
+        call = self._channel(node.grpc).unary_unary(path)
+        metadata = ((wire.SECRET_HEADER, self._secret),)
+        answer: bytes = await call(question.SerializeToString(), timeout=seconds, metadata=metadata)
+        return answer
 
     def _channel(self, address: str) -> Any:
         import grpc

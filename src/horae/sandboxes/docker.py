@@ -268,7 +268,7 @@ class Contained:
 
     async def find_pid(self) -> int:
         """Return the container's first process, as a process of this machine; 0 when it has ended."""
-        while not self._is_over:
+        while not (self._is_over or self._end.done()):
             try:
                 pid = await self._pid()
             except Error:
