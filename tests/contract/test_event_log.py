@@ -13,7 +13,7 @@ import pytest
 from horae.core.definitions import Submission
 from horae.core.events import BEGINNING, KINDS, Cursor, Event, EventFilter
 from horae.core.insight.learning import Mark
-from horae.core.model import SECOND, Job, Node, NodeState, OperatorWish, Overlap, Policy, Reason, State
+from horae.core.model import LARGEST_ID, SECOND, Job, Node, NodeState, OperatorWish, Overlap, Policy, Reason, State
 from horae.core.policy.queues import Queue, QueueState
 from horae.core.runs.orders import Fire, NewRun, Order, Result, Waiting
 from horae.errors import Conflict
@@ -404,10 +404,70 @@ async def test_a_batch_of_runs_is_one_row(postgres_store: PostgresStore, postgre
     await store.finish([Result(c.run_id, c.fence, State.SUCCEEDED, finished_at=START) for c in claimed])
     connection = await asyncpg.connect(postgres_url)
     rows = await connection.fetch(
-        "SELECT kind, cardinality(ids) AS runs FROM events WHERE kind LIKE 'run.%' ORDER BY id"
+        "SELECT kind, cardinality(id_steps), cardinality(job_steps) FROM events WHERE kind LIKE 'run.%' ORDER BY id"
     )
     await connection.close()
-    assert [tuple(row) for row in rows] == [("run.queued", 200), ("run.started", 200), ("run.finished", 200)]
+    said = [("run.queued", 200, 200), ("run.started", 200, 200), ("run.finished", 200, 200)]
+    assert [tuple(row) for row in rows] == said
+
+
+async def test_numbers_of_a_thousand_runs_are_written_as_they_are_for_packing_them_takes_longer_than_all_else(
+    postgres_store: PostgresStore, postgres_url: str
+):
+    await postgres_store.submit([Submission([make_job(1, kind="shell")])])
+    await postgres_store.enqueue([Order(NewRun(1, "shell", 5, Overlap.ALLOW)) for _ in range(1000)])
+    connection = await asyncpg.connect(postgres_url)
+    rows = await connection.fetch(
+        "SELECT pg_column_compression(id_steps), pg_column_size(id_steps) FROM events WHERE kind = 'run.queued'"
+        if connection.get_server_version() >= (14,)
+        else "SELECT NULL, pg_column_size(id_steps) FROM events WHERE kind = 'run.queued'"
+    )
+    await connection.close()
+    [(packed_by, size)] = rows
+    assert packed_by is None
+    assert 4000 <= size <= 4100
+
+
+HIGH = 1 << 31  # numbers from here on need a base
+RUNS = [HIGH - 2, HIGH - 1, HIGH, HIGH + 1, 5 * HIGH + 7, LARGEST_ID - 1]
+
+
+async def test_large_numbers_of_runs_and_jobs_are_told_and_found_as_small_ones(
+    postgres_store: PostgresStore, postgres_url: str
+):
+    store, connection = postgres_store, await asyncpg.connect(postgres_url)
+    jobs = {run_id: job_id for run_id, job_id in zip(RUNS, [1, 3 * HIGH + 5, 1, HIGH, LARGEST_ID, 2], strict=True)}
+    for job_id in sorted({*jobs.values()}):
+        await store.submit([Submission([make_job(job_id, kind="shell")])])
+    for run_id, job_id in jobs.items():
+        await connection.execute(f"ALTER SEQUENCE run_id RESTART WITH {run_id}")
+        await store.enqueue([Order(NewRun(job_id, "shell", 5, Overlap.ALLOW))])
+    await connection.close()
+    claimed = await claim(store, "n1", "shell", [], len(RUNS))
+    await store.finish([Result(c.run_id, c.fence, State.SUCCEEDED, finished_at=START) for c in claimed])
+
+    for kind in ("run.queued", "run.started", "run.finished"):
+        told = await everything(store, where=EventFilter((kind,)))
+        assert {event.run_id: event.job_id for event in told} == jobs
+    for run_id, job_id in jobs.items():
+        of_one = [("run.queued", job_id), ("run.started", job_id), ("run.finished", job_id)]
+        assert [(e.kind, e.job_id) for e in await everything(store, where=EventFilter(run_id=run_id))] == of_one
+        of_job = {e.run_id for e in await everything(store, where=EventFilter(job_id=job_id)) if e.run_id is not None}
+        assert of_job == {run for run, job in jobs.items() if job == job_id}
+
+
+async def test_what_was_told_before_numbers_were_steps_is_read_as_ever(postgres_store: PostgresStore, postgres_url: str):
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute(
+        "INSERT INTO events (stamp, at, kind, state, reason, fence, ids, jobs) "
+        f"VALUES (event_stamp(), {START}, 'run.queued', 0, '', 0, '{{7,{HIGH}}}', '{{1,2}}')"
+    )
+    await connection.close()
+    await succeeds(postgres_store, FakeClock(START))  # after it
+    told = await everything(postgres_store, where=EventFilter(("run.queued",)))
+    assert [(e.run_id, e.job_id) for e in told][:2] == [(7, 1), (HIGH, 2)]
+    assert len(told) == 3
+    assert [e.job_id for e in await everything(postgres_store, where=EventFilter(run_id=HIGH))] == [2]
 
 
 async def test_a_database_that_was_restored_on_another_server_goes_on_where_it_was(

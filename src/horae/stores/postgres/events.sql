@@ -1,12 +1,18 @@
 -- read_events --
 -- Up to the lowest transaction that is open: whatever is written from now on comes after that.
-SELECT stamp, id, at, kind, state, reason, fence, name, ids, jobs, (SELECT dropped_stamp FROM event_base),
-  (SELECT dropped_id FROM event_base)
+-- Of many runs, numbers are told as steps above a base (migration 0042), and are looked for as such.
+SELECT stamp, id, at, kind, state, reason, fence, name,
+  COALESCE(ids, CASE WHEN id_base IS NULL THEN id_steps::bigint[] ELSE ARRAY(SELECT id_base + s FROM unnest(id_steps) AS s) END),
+  COALESCE(jobs, CASE WHEN job_base IS NULL THEN job_steps::bigint[] ELSE ARRAY(SELECT job_base + s FROM unnest(job_steps) AS s) END),
+  (SELECT dropped_stamp FROM event_base), (SELECT dropped_id FROM event_base)
 FROM events
 WHERE (stamp, id) >= ($1::bigint, $2::bigint)
   AND stamp < (SELECT base FROM event_base) + pg_snapshot_xmin(pg_current_snapshot())::text::bigint
-  AND ($4::text[] IS NULL OR kind = ANY($4::text[])) AND ($5::bigint IS NULL OR $5::bigint = ANY(jobs))
-  AND ($6::bigint IS NULL OR left(kind, 4) = 'run.' AND $6::bigint = ANY(ids))
+  AND ($4::text[] IS NULL OR kind = ANY($4::text[]))
+  AND ($5::bigint IS NULL OR $5::bigint = ANY(jobs)
+    OR COALESCE(job_base, 0) = $5::bigint >> 31 << 31 AND ($5::bigint & 2147483647)::integer = ANY(job_steps))
+  AND ($6::bigint IS NULL OR left(kind, 4) = 'run.' AND ($6::bigint = ANY(ids)
+    OR COALESCE(id_base, 0) = $6::bigint >> 31 << 31 AND ($6::bigint & 2147483647)::integer = ANY(id_steps)))
 ORDER BY stamp, id LIMIT $3;
 
 -- last_event --
