@@ -436,7 +436,7 @@ async def test_large_numbers_of_runs_and_jobs_are_told_and_found_as_small_ones(
     postgres_store: PostgresStore, postgres_url: str
 ):
     store, connection = postgres_store, await asyncpg.connect(postgres_url)
-    jobs = {run_id: job_id for run_id, job_id in zip(RUNS, [1, 3 * HIGH + 5, 1, HIGH, LARGEST_ID, 2], strict=True)}
+    jobs = dict(zip(RUNS, [1, 3 * HIGH + 5, 1, HIGH, LARGEST_ID, 2], strict=True))
     for job_id in sorted({*jobs.values()}):
         await store.submit([Submission([make_job(job_id, kind="shell")])])
     for run_id, job_id in jobs.items():
@@ -456,7 +456,9 @@ async def test_large_numbers_of_runs_and_jobs_are_told_and_found_as_small_ones(
         assert of_job == {run for run, job in jobs.items() if job == job_id}
 
 
-async def test_what_was_told_before_numbers_were_steps_is_read_as_ever(postgres_store: PostgresStore, postgres_url: str):
+async def test_what_was_told_before_numbers_were_steps_is_read_as_ever(
+    postgres_store: PostgresStore, postgres_url: str
+):
     connection = await asyncpg.connect(postgres_url)
     await connection.execute(
         "INSERT INTO events (stamp, at, kind, state, reason, fence, ids, jobs) "

@@ -120,6 +120,18 @@ ROOT_RETURNED = ROOT.replace("r.parent_id", "live.parent_id")  # SQLite's RETURN
 # From which anybody may take, whatever labels he has.
 OPEN_QUEUES = "(SELECT id, priority_offset FROM queues WHERE state <> 'paused' AND labels IS NULL)"
 
+# Of a queue: whether it is open to whoever has the labels $3. An agent of an organisation has those of its own alone.
+QUEUE_IS_OPEN = (
+    "state <> 'paused' AND (labels IS NULL OR labels <@ $3::text[]) "
+    "AND (NOT EXISTS (SELECT 1 FROM unnest($3::text[]) AS t(label) WHERE label ~ '^org=[0-9]+$') "
+    "OR 'org=' || (CAST(document AS json) ->> 'org') = ANY($3::text[]))"
+)
+# What becomes of a run that is claimed, wherever and when that is; its fence is at least $2.
+CLAIMED = (
+    f"state = {State.RUNNING:d}, attempt = attempt + 1, fence = GREATEST(fence + 1, $2), reason = '', start_by = NULL, "
+    "eligible_at = CASE WHEN demand IS NULL THEN eligible_at END, note = CASE WHEN demand IS NULL THEN note END"
+)
+
 
 def _fill(statement: str, dialect: str) -> str:
     false = "false" if dialect == "postgres" else "0"
@@ -132,6 +144,8 @@ def _fill(statement: str, dialect: str) -> str:
         .replace("{open_queues}", OPEN_QUEUES)
         .replace("{by_servers}", f"({', '.join(repr(kind) for kind in sorted(BY_SERVERS))})")
         .replace("{told_late}", TOLD_LATE)
+        .replace("{queue_is_open}", QUEUE_IS_OPEN)
+        .replace("{claimed}", CLAIMED)
         .replace("{root}", ROOT)
         .replace("{root_returned}", ROOT_RETURNED)
         .replace("{waiting_state}", WAITING_STATE)

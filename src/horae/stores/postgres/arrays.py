@@ -240,11 +240,6 @@ def claim_arrays(wants: Sequence[Want], begin: marks.Begin) -> Columns:
     return want_arrays(wants) + columns(begin.gaps, 4) + columns(begin.marks, 5)
 
 
-def line_arrays(lines: Lines) -> Columns:
-    """How far those lines have come that are to be written down now."""
-    return columns(lines.unsaved(), 4)
-
-
 def result_arrays(results: Sequence[Result]) -> Columns:
     """A plain success goes as four columns: its state and texts are the usual ones."""
     usual = State.SUCCEEDED

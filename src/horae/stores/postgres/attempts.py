@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import getrandbits
-from typing import Any
+from typing import Any, NamedTuple
 
 from horae.core.model import Phase
 from horae.core.policy.demands import Offer
@@ -24,21 +24,22 @@ from horae.stores.postgres import marks
 from horae.stores.postgres.arrays import (
     array_text,
     claim_arrays,
-    line_arrays,
+    columns,
     result_arrays,
     started_row,
     waiting_arrays,
+    want_arrays,
 )
 from horae.stores.postgres.flows import PostgresFlows
 from horae.stores.postgres.lanes import Connection
 from horae.stores.rows import Row, decode, encode, from_json, new
 
-NO_GRANTS = None, None, 0, None
-# Columns of what a claim answers: those of the row of number 0, and of runs (number, Assignment …).
+# Columns of what a claim answers: those of the row of number 0, and of runs (number, Assignment …), with their line.
 STEPPED, UNUSED, NOW, UNSEEN, FAR, MOVED, BEGUN = 1, 4, 5, 6, 7, 8, 9
-RUN = 1
-GIVEN = slice(RUN, None)
-NO_ROW: Row = (None,) * 10
+RUN, KIND = 1, 7
+GIVEN = slice(RUN, 19)
+QUEUE, PRIORITY, PASS, DEMAND = 19, 20, 21, 22
+NOBODY: Row = (None,) * 10
 OTHERS_WAIT = 0.02  # seconds after which others find what one claim locked and did not take
 
 
@@ -52,7 +53,7 @@ class PostgresAttempts(PostgresFlows, WritePart, LimitPart):
         self, wants: Sequence[Want], labels: Sequence[str] = (), *, standby: str | None = None
     ) -> list[list[Assignment] | None]:
         async with self._claim.use() as connection:
-            rows = await self._claim_rows(connection, wants, labels, standby, NO_GRANTS)
+            rows, _ = await self._claim_rows(connection, wants, labels, standby, _Beside())
         return _dealt(wants, rows)
 
     async def claim_beside(
@@ -62,10 +63,8 @@ class PostgresAttempts(PostgresFlows, WritePart, LimitPart):
         async with self._claim.use() as connection:
             granted, bounds = self._grants.of(offers)
             demands = {grant.demand_id: self._grants.demand(grant.demand_id) for grant in granted}
-            given = (encode(granted), encode(bounds)) if granted else (None, None)
-            passed = self._passed.of(is_fresh=is_fresh)
-            rows = await self._claim_rows(connection, wants, labels, standby, (*given, stamp, passed))
-        last = rows[-1] if rows else NO_ROW
+            beside = _Beside(granted, bounds, stamp, self._passed.of(is_fresh=is_fresh))
+            rows, last = await self._claim_rows(connection, wants, labels, standby, beside)
         begun = from_json(last[BEGUN]) if last[BEGUN] else ()
         holding = {run_id: demands[id_] for id_, run_ids, _ in begun for run_id in run_ids}
         if begun:
@@ -105,27 +104,29 @@ class PostgresAttempts(PostgresFlows, WritePart, LimitPart):
         wants: Sequence[Want],
         labels: Sequence[str],
         standby: str | None,
-        more: Sequence[Any],
-    ) -> Sequence[Row]:
-        """Return what the statement says, its row of number 0 last; nothing while nothing may be claimed. `more`: what
-        is granted, and what was looked at."""
+        beside: _Beside,
+    ) -> tuple[Sequence[Row], Row]:
+        """Return the rows of runs, and that of number 0; nothing while nothing may be claimed."""
         floor = self._fence_floor()
         if floor is None:
-            return []
+            return (), NOBODY
         begin, began = self._marks.begin(labels, {want.kind for want in wants}), time.monotonic()
-        arrays = claim_arrays(wants, begin)
-        rows: Sequence[Row] = await connection.fetch(
-            self.queries["claim"], self._clock(), floor, labels, *arrays, standby, *line_arrays(self._lines), *more
-        )
-        last = rows[-1]
-        far = decode(last[FAR]) or ()
+        unsaved = self._lines.unsaved()
+        if standby is None and not (begin.marks or unsaved or beside.is_much) and _is_each_for_one(wants):
+            asked = *want_arrays(wants), beside.passed is not None
+            *rows, last = await connection.fetch(self.queries["claim_lean"], self._clock(), floor, labels, *asked)
+            far: Sequence[Any] = _far(rows)
+        else:
+            more = *claim_arrays(wants, begin), standby, *columns(unsaved, 4), *beside.said()
+            *rows, last = await connection.fetch(self.queries["claim"], self._clock(), floor, labels, *more)
+            far = decode(last[FAR]) or ()
         self._lines.note_started((*line, at) for *line, at, _, _ in far)
         self._is_unused, stepped = bool(last[UNUSED]), last[STEPPED] or 0
         if begin.marks or stepped > marks.FEW:
             places = [(Line(*line), tuple(place)) for *line, _, _, place in far if place]
             taken = marks.Taken(sum(runs for *_, runs, _ in far), places)
             self._marks.note(labels, begin, stepped, taken, time.monotonic() - began)
-        return rows
+        return rows, last
 
     async def look_again(self, labels: Sequence[str]) -> float | None:
         seconds = self._marks.look_again(labels)
@@ -183,10 +184,47 @@ class PostgresAttempts(PostgresFlows, WritePart, LimitPart):
         return len(await self._put("mark_unlabelled", texts, limits.ROWS_AT_ONCE))
 
 
+class _Beside(NamedTuple):
+    """What goes with ordinary runs: runs that demand more than a slot, as far as they are granted."""
+
+    granted: Sequence[Any] = ()
+    bounds: Sequence[Any] = ()
+    stamp: int = 0
+    passed: Sequence[int] | None = None  # demands that somebody has looked at; None: nobody asks for others
+
+    @property
+    def is_much(self) -> bool:
+        return bool(self.granted or self.passed)
+
+    def said(self) -> tuple[Any, ...]:
+        given = (encode(self.granted), encode(self.bounds)) if self.granted else (None, None)
+        return *given, self.stamp, self.passed
+
+
+def _is_each_for_one(wants: Sequence[Want]) -> bool:
+    return len({want.kind for want in wants}) == len(wants)
+
+
+def _far(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    """Return how far each line has come, of runs pinned to nobody: the line, its last pass, how many of its runs demand
+    nothing, and the last of these by pass and id."""
+    lines: dict[tuple[str, int, int], tuple[int, int, tuple[int, int] | None]] = {}
+    for row in rows:
+        if row[RUN] is None or row[QUEUE] is None:
+            continue
+        line, at = (row[KIND], row[QUEUE], row[PRIORITY]), row[PASS]
+        reached, runs, last = lines.get(line, (at, 0, None))
+        if row[DEMAND] is None:
+            runs, place = runs + 1, (at, row[RUN])
+            last = place if last is None or place > last else last
+        lines[line] = max(reached, at), runs, last
+    return [(*line, *found) for line, found in lines.items()]
+
+
 def _dealt(wants: Sequence[Want], rows: Sequence[Row]) -> list[list[Assignment] | None]:
     """Return what each want got."""
     claimed: list[list[Assignment] | None] = [[] for _ in wants]
-    for row in rows[:-1]:
+    for row in rows:
         number = row[0] - 1
         given = claimed[number]
         if row[RUN] is None or given is None:  # of a session that is over

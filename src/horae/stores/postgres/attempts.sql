@@ -40,9 +40,7 @@ WITH c AS MATERIALIZED (
       AND (s.owner = $18 OR n.state <> 'gone' AND NOT jsonb_exists(n.kinds::jsonb, kind))) AS is_open
   FROM w CROSS JOIN c GROUP BY kind
 ), u AS MATERIALIZED (
-  SELECT id, priority_offset, version FROM queues WHERE state <> 'paused' AND (labels IS NULL OR labels <@ $3::text[])
-    AND (NOT EXISTS (SELECT 1 FROM unnest($3::text[]) AS t(label) WHERE label ~ '^org=[0-9]+$')
-      OR 'org=' || (CAST(document AS json) ->> 'org') = ANY($3::text[]))
+  SELECT id, priority_offset, version FROM queues WHERE {queue_is_open}
 ), m AS MATERIALIZED (
   SELECT t.*, u.priority_offset FROM unnest($9::text[], $10::smallint[], $11::smallint[], $12::smallint[])
     AS t(kind, queue, lowest, highest) JOIN u ON u.id = t.queue
@@ -132,9 +130,7 @@ WITH c AS MATERIALIZED (
     WHERE (node, kind, nth) NOT IN (SELECT pin, kind, nth FROM best WHERE pin IS NOT NULL)) AS s
   ON s.kind = b.kind AND s.place = b.nth WHERE b.pin IS NULL AND NOT (SELECT is_plain FROM plain)
 ), claimed AS (
-UPDATE live r SET state = {running}, attempt = attempt + 1, fence = GREATEST(fence + 1, $2), node = w.node, reason = '',
-  start_by = NULL, started_at = (SELECT now FROM c), phase = w.phase,
-  eligible_at = CASE WHEN demand IS NULL THEN eligible_at END, note = CASE WHEN demand IS NULL THEN note END
+UPDATE live r SET {claimed}, node = w.node, started_at = (SELECT now FROM c), phase = w.phase
 FROM given g JOIN w USING (number)
 WHERE r.id = ANY(ARRAY(SELECT id FROM given)) AND r.id = g.id
 RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, r.data, r.answers, r.demand, r.pin,
@@ -184,6 +180,63 @@ UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_order')) 
    FROM begun)::text,
   NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM k;
+
+-- claim_lean --
+-- What `claim` does where each kind is wanted by one node, nobody stands by, nothing is granted or marked, and no line is to
+-- be written down: nearly always. Of a few runs, nearly all that a statement costs is what it has to prepare, and this has
+-- a third of the parts. $9: whether to look for what waits for limits. How far lines have come, the caller finds out from
+-- the last columns of the rows. Entries are counted before any is gone by: a part is worked out when it is first asked for.
+WITH c AS MATERIALIZED (
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now,
+    pg_stat_get_xact_tuples_returned(to_regclass('live_order')) AS counted
+), w AS MATERIALIZED (
+  SELECT t.*, counted FROM unnest($4::text[], $5::text[], $6::int[], $7::smallint[], $8::bigint[])
+    WITH ORDINALITY AS t(node, kind, room, phase, session, number) CROSS JOIN c
+), u AS MATERIALIZED (
+  SELECT id, priority_offset FROM queues WHERE {queue_is_open}
+), found AS MATERIALIZED (
+  SELECT q.*, w.number, w.room, q.priority + u.priority_offset AS rank FROM w CROSS JOIN u CROSS JOIN LATERAL (
+    SELECT id, priority, queue, pass, due_at FROM live
+    WHERE state = {queued} AND live.kind = w.kind AND live.queue = u.id AND pin IS NULL
+      AND (needs IS NULL OR needs <@ $3::text[]) AND (start_by IS NULL OR start_by > (SELECT now FROM c))
+    ORDER BY live.priority DESC, pass, id LIMIT w.room FOR UPDATE SKIP LOCKED) AS q
+  UNION ALL SELECT q.*, w.number, w.room, q.priority + u.priority_offset FROM w CROSS JOIN LATERAL (
+    SELECT id, priority, queue, pass, due_at FROM live
+    WHERE state = {queued} AND pin = w.node AND live.kind = w.kind AND (needs IS NULL OR needs <@ $3::text[])
+      AND (start_by IS NULL OR start_by > (SELECT now FROM c)) AND live.queue IN (SELECT id FROM u)
+    ORDER BY live.priority DESC, pass, id LIMIT w.room FOR UPDATE SKIP LOCKED) AS q JOIN u ON u.id = q.queue
+), many AS MATERIALIZED (
+  SELECT number FROM found GROUP BY number, room HAVING count(*) > room
+), best AS MATERIALIZED (
+  SELECT id, number FROM found WHERE number NOT IN (SELECT number FROM many)
+  UNION ALL SELECT id, number FROM (
+    SELECT id, number, room, row_number() OVER (PARTITION BY number ORDER BY rank DESC, since, queue, pass, id) AS place
+    FROM (SELECT *, max(due_at) OVER (PARTITION BY number, queue, rank ORDER BY pass, id) AS since
+          FROM found WHERE number IN (SELECT number FROM many)) AS o) AS f WHERE place <= room
+), line AS MATERIALIZED (
+  SELECT name, session FROM nodes
+  WHERE name = ANY($4::text[]) AND state <> 'gone' AND EXISTS (SELECT 1 FROM best) ORDER BY name FOR SHARE
+), late AS MATERIALIZED (
+  SELECT number FROM w WHERE session IS NOT NULL AND number IN (SELECT number FROM best)
+    AND (node, session) NOT IN (SELECT name, session FROM line)
+), given AS MATERIALIZED (
+  SELECT id, number, node, phase FROM best JOIN w USING (number) WHERE number NOT IN (SELECT number FROM late)
+), claimed AS (
+UPDATE live r SET {claimed}, node = g.node, started_at = (SELECT now FROM c), phase = g.phase
+FROM given g WHERE r.id = ANY(ARRAY(SELECT id FROM given)) AND r.id = g.id
+RETURNING g.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, r.data, r.answers, {root} AS root,
+  CASE WHEN r.pin IS NULL THEN r.queue END AS queue, r.priority, r.pass, r.demand
+)
+SELECT number, id, fence, attempt, job_id, trigger_id, due_at, claimed.kind, name, spec, policy, data, owner, NULL AS secrets,
+  NULL AS source, NULL AS cursor, answers, NULL AS callbacks, root, queue, priority, pass, demand
+FROM claimed LEFT JOIN LATERAL (SELECT name, spec, policy, owner FROM jobs WHERE jobs.id = claimed.job_id OFFSET 0) AS j ON true
+UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+  NULL, NULL, NULL, NULL, NULL FROM late
+UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_order')) - counted, NULL, NULL,
+  (SELECT count(*) FROM found) - (SELECT count(*) FROM best), now, CASE WHEN $9::boolean THEN (
+    SELECT demand FROM live WHERE state = {blocked} AND reason = 'limit' AND demand > 0 ORDER BY demand LIMIT 1) END,
+  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM c;
 
 -- enqueue_started --
 -- One order whose run is given to a node as it is made: what `enqueue_alike` does, and what `claim` would do the next
