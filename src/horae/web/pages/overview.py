@@ -68,8 +68,8 @@ class OverviewPage:
     async def _active(self, org: int | None) -> tuple[int, Activity, Sequence[Run]]:
         """Return how many minutes the pictures reach to each side, what they show, and what runs."""
         now = await self._jobs.now()
-        minutes = await self._minutes(now)
-        running = await self._jobs.glances.running(org, MOST_RUNNING)  # first: what ends meanwhile is seen once
+        minutes, running = await asyncio.gather(self._minutes(now), self._jobs.glances.running(org, MOST_RUNNING))
+        # What runs was read first: what ends meanwhile is seen once.
         window = Window(now - minutes * MINUTE, now)
         return minutes, await self._jobs.glances.activity(window, PARTS, org), running
 
