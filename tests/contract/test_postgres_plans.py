@@ -71,14 +71,15 @@ async def test_what_people_ask_for_scans_no_table(postgres_url: str, postgres_st
         assert await connection.fetchval("SHOW enable_seqscan") == "off"
 
 
-async def test_a_hot_statement_is_planned_once(postgres_store: PostgresStore):
+@pytest.mark.parametrize(("name", "nodes"), [("claim_lean", ["n1"]), ("claim", ["n1", "n2"])])
+async def test_a_hot_statement_is_planned_once(postgres_store: PostgresStore, name: str, nodes: list[str]):
     """However often it is asked: to plan a claim takes longer than to claim."""
     for _ in range(9):
-        await postgres_store.claim([Want("n1", "python", 1)])
+        await postgres_store.claim([Want(node, "python", 1) for node in nodes])
     async with postgres_store._claim.use() as connection:
         counts = await connection.fetch(
             "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement = $1",
-            postgres_store.queries["claim"],
+            postgres_store.queries[name],
         )
     assert [tuple(row) for row in counts] == [(9, 0)]
 

@@ -196,8 +196,9 @@ async def test_phases_and_progress_of_an_earlier_line_are_not_noted(store: Store
     assert (run.phase, run.progress) == (Phase.PREPARING, {"percent": 5})
 
 
+@pytest.mark.parametrize("name", ["claim", "claim_lean"])
 async def test_whoever_opens_a_line_sees_the_claims_that_were_under_way(
-    postgres_url: str, postgres_store: PostgresStore
+    postgres_url: str, postgres_store: PostgresStore, name: str
 ):
     """The claim has not committed when the line opens: either the line waits for it, or the claim is refused."""
     store = postgres_store
@@ -207,10 +208,11 @@ async def test_whoever_opens_a_line_sees_the_claims_that_were_under_way(
     try:
         claiming = connection.transaction()
         await claiming.start()
-        begin = Marks().begin([], ["python"])
-        arguments = arrays.claim_arrays([Want("n1", "python", 5, session)], begin)
-        given = (START, 1, [], *arguments, None, [], [], [], [], None, None, 0, None)
-        assert [row[1] for row in await connection.fetch(store.queries["claim"], *given) if row[0]] == [run_id]
+        wants = [Want("n1", "python", 5, session)]
+        whole = *arrays.claim_arrays(wants, Marks().begin([], ["python"])), None, [], [], [], [], None, None, 0, None
+        more = whole if name == "claim" else (*arrays.want_arrays(wants), False)
+        rows = await connection.fetch(store.queries[name], START, 1, [], *more)
+        assert [row[1] for row in rows if row[0]] == [run_id]
 
         opening = asyncio.create_task(open_line(store, "n1", IDENTITY, "server-2", "line-2"))
         await asyncio.wait([opening], timeout=0.3)
